@@ -1,0 +1,208 @@
+"""The command line: a thin layer over `run` and `show`."""
+
+import dataclasses
+import difflib
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import tyro
+
+from metagrove.errors import MetagroveError
+from metagrove.run.config import LEARNERS, Config
+from metagrove.run.presets import PRESETS, preset
+
+Positional = tyro.conf.Positional
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate:
+    """Score a run, or a released model, on fresh test tasks, after each number of inner steps."""
+
+    run: Positional[str]
+    """A run folder, or the name of a released model."""
+    tasks: int = 40_000
+    """Test tasks. The paper's protocol has 4,000."""
+    seed: int = 0
+    """Decides which tasks."""
+    json: bool = False
+    """Print one JSON object instead of a table."""
+
+    def __call__(self) -> None:
+        from metagrove.run.reports import evaluation, print_evaluation
+
+        result = evaluation(self.run, num_tasks=self.tasks, seed=self.seed)
+        print(json.dumps(result)) if self.json else print_evaluation(result)
+
+
+@dataclasses.dataclass(frozen=True)
+class Compare:
+    """Compare runs with the first one on the same test tasks, by paired differences."""
+
+    runs: Positional[tuple[str, ...]]
+    """Two or more run folders or names of released models."""
+    tasks: int = 40_000
+    """Test tasks."""
+    seed: int = 0
+    """Decides which tasks."""
+    json: bool = False
+    """Print one JSON object instead of a table."""
+
+    def __call__(self) -> None:
+        from metagrove.run.reports import comparison, print_comparison
+
+        result = comparison(self.runs, num_tasks=self.tasks, seed=self.seed)
+        print(json.dumps(result)) if self.json else print_comparison(result)
+
+
+@dataclasses.dataclass(frozen=True)
+class List:
+    """Presets, learners and released models, and what each is for."""
+
+    def __call__(self) -> None:
+        from metagrove.run.reports import print_list
+
+        print_list()
+
+
+@dataclasses.dataclass(frozen=True)
+class Show:
+    """Draw a run's figures: training curve, soft assignments beside fitted curves, sixteen tasks."""
+
+    run: Positional[str]
+    """A run folder, or the name of a released model."""
+    beside: tuple[str, ...] = ()
+    """Other runs whose fits are drawn too, e.g. a MAML run."""
+    out: Path | None = None
+    """Where the figures go; by default RUN/figures."""
+    seed: int = 0
+    """Decides which tasks are drawn."""
+
+    def __call__(self) -> None:
+        from metagrove.show.figures import draw_all
+
+        for path in draw_all(self.run, self.beside, self.out, seed=self.seed):
+            print(path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Settings of one training."""
+
+    config: Config
+    out: Path | None = None
+    """The run folder; by default runs/PRESET-LEARNER-sSEED."""
+    resume: bool = False
+    """Go on from the folder's last checkpoint."""
+
+
+COMMANDS = {"evaluate": Evaluate, "compare": Compare, "list": List, "show": Show}
+FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed)
+USAGE = """\
+metagrove learns how to learn from many small problems that are not all alike.
+
+  metagrove train PRESET [--learner NAME] [settings]   train; `metagrove train PRESET --help` lists every setting
+  metagrove evaluate RUN                               score a run on fresh tasks
+  metagrove compare RUN RUN ...                        the same tasks for each, paired differences
+  metagrove show RUN                                   draw its figures
+  metagrove list                                       presets, learners and released models
+
+RUN is a run folder or a released model's name. --debug shows the traceback of an error.
+
+Exit codes: 0 done, 1 a bug of ours, 2 bad settings or data, 3 a run folder that is missing, damaged, in use or
+cannot be written, 4 training diverged, 130 stopped by Ctrl-C (resumable).
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in args
+    args = [arg for arg in args if arg != "--debug"]
+    try:
+        return dispatch(args)
+    except MetagroveError as error:
+        if debug:
+            raise
+        print(f"metagrove: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("metagrove: stopped", file=sys.stderr)
+        return 130
+
+
+def dispatch(args: list[str]) -> int:
+    """Hand the arguments to the command they begin with."""
+    match args:
+        case [] | ["-h" | "--help", *_]:
+            print(USAGE)
+            return 0
+        case ["--version"]:
+            from metagrove import __version__
+
+            print(__version__)
+            return 0
+        case ["train", *rest]:
+            return train(rest)
+        case [command, *rest] if command in COMMANDS:
+            tyro.cli(COMMANDS[command], args=rest, prog=f"metagrove {command}", config=FLAT)()
+            return 0
+        case _:
+            command = args[0]
+            near = difflib.get_close_matches(command, ["train", *COMMANDS], n=1)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            print(f"metagrove: no command is called {command!r}{hint}\n\n{USAGE}", file=sys.stderr)
+            return 2
+
+
+def train(args: list[str]) -> int:
+    """metagrove train PRESET [--learner NAME] [settings]."""
+    from metagrove.run.api import default_folder
+    from metagrove.run.train import train as train_into
+
+    command = shlex.join(["metagrove", "train", *args])
+    if not args or args[0] in ("-h", "--help"):
+        print(train_usage())
+        return 0 if args else 2
+    name, learner, rest = take_learner(args)
+    settings = tyro.cli(
+        Train,
+        args=rest,
+        default=Train(preset(name, learner)),
+        prog=f"metagrove train {name}",
+        description=f"{PRESETS[name].about}. --learner NAME takes another method: {', '.join(LEARNERS)}.",
+        config=FLAT,
+    )
+    folder = settings.out or default_folder(name, settings.config)
+    done = train_into(settings.config, folder, resume=settings.resume, command=command)
+    again = command if settings.resume else f"{command} --resume"
+    print(f"trained: {folder}" if done else f"stopped, nothing lost; go on with: {again}", file=sys.stderr)
+    return 0 if done else 130
+
+
+def take_learner(args: list[str]) -> tuple[str, str | None, list[str]]:
+    """The preset, the learner asked for by --learner NAME or --learner=NAME, and the other arguments."""
+    name, *rest = args
+    learner = None
+    for i, arg in enumerate(rest):
+        if arg == "--learner" and i + 1 < len(rest):
+            return name, rest[i + 1], rest[:i] + rest[i + 2 :]
+        if arg.startswith("--learner="):
+            return name, arg.partition("=")[2], rest[:i] + rest[i + 1 :]
+    return name, learner, rest
+
+
+def train_usage() -> str:
+    """The presets, a line each."""
+    lines = [f"  {name:<16} {entry.about}" for name, entry in PRESETS.items()]
+    return "\n".join(
+        [
+            "metagrove train PRESET [--learner NAME] [settings]",
+            "",
+            *lines,
+            "",
+            "`metagrove train PRESET --help` lists every setting.",
+        ]
+    )

@@ -1,0 +1,27 @@
+"""Errors a person can mend. The message says what was expected, what came and what to do; the command line prints
+it as one line and leaves with `exit_code`.
+"""
+
+
+class MetagroveError(Exception):
+    """Base of all errors below."""
+
+    exit_code = 1
+
+
+class InputError(MetagroveError, ValueError):
+    """A setting, an argument or data that cannot be used."""
+
+    exit_code = 2
+
+
+class RunError(MetagroveError):
+    """A run folder that is missing, damaged, in use, or cannot be written."""
+
+    exit_code = 3
+
+
+class DivergedError(MetagroveError):
+    """Training met a number that is not finite."""
+
+    exit_code = 4

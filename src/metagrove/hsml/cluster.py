@@ -1,0 +1,86 @@
+"""Hierarchical task clustering (paper, section 4.2): where a task stands, level by level, from K^0 = 1 to K^L = 1."""
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from metagrove.errors import InputError
+from metagrove.nets.linear import xavier
+
+
+class Level(eqx.Module):
+    """The K' clusters of one level. The root, being alone, needs no centre."""
+
+    centers: Float[Array, "k d"] | None
+    log_scale: Float[Array, ""] | None
+    weight: Float[Array, "k d d"]
+    bias: Float[Array, "k d"]
+    scale: float = eqx.field(static=True)
+
+    def __init__(self, num_clusters: int, dim: int, scale: float, *, learn_scales: bool, key: PRNGKeyArray):
+        center_key, weight_key = jax.random.split(key)
+        alone = num_clusters == 1
+        self.centers = None if alone else xavier(center_key, (num_clusters, dim), 1 + dim)
+        self.log_scale = jnp.zeros(()) if learn_scales and not alone else None
+        self.weight = xavier(weight_key, (num_clusters, dim, dim), 2 * dim)
+        self.bias = jnp.zeros((num_clusters, dim))
+        self.scale = scale
+
+    def assign(self, cluster_repr: Float[Array, "k d"]) -> Float[Array, "k l"]:
+        """p^{k→k'} = softmax_{k'}( -‖(h^k - c_{k'}) / σ‖² / 2 ), eq. (6)."""
+        if self.centers is None:
+            return jnp.ones((cluster_repr.shape[0], 1))
+        scale = self.scale if self.log_scale is None else self.scale * jnp.exp(self.log_scale)
+        offsets = (cluster_repr[:, None] - self.centers[None]) / scale
+        return jax.nn.softmax(-jnp.square(offsets).sum(-1) / 2, axis=-1)
+
+    def update(self, cluster_repr: Float[Array, "k d"], assignment: Float[Array, "k l"]) -> Float[Array, "l d"]:
+        """h^{k'} = Σ_k p^{k→k'} tanh(W^{k'} h^k + b^{k'}), eq. (7). A weighted sum: rows of p sum to 1, not columns."""
+        moved = jnp.tanh(jnp.einsum("lij,kj->kli", self.weight, cluster_repr) + self.bias[None])
+        return jnp.einsum("kl,kld->ld", assignment, moved)
+
+
+class Hierarchy(eqx.Module):
+    """Levels from the task's embedding to the root."""
+
+    levels: tuple[Level, ...]
+
+    def __init__(
+        self,
+        clusters: tuple[int, ...],
+        dim: int,
+        scales: tuple[float, ...],
+        *,
+        learn_scales: bool = False,
+        key: PRNGKeyArray,
+    ):
+        """`clusters` is (K^1, ..., K^L) and ends in 1; `scales` is σ of each level, the last repeated as needed."""
+        if problems := cluster_problems(clusters):
+            raise InputError(problems[0])
+        all_scales = itertools.chain(scales, itertools.repeat(scales[-1]))
+        keys = jax.random.split(key, len(clusters))
+        self.levels = tuple(
+            Level(k, dim, scale, learn_scales=learn_scales, key=level_key)
+            for k, scale, level_key in zip(clusters, all_scales, keys, strict=False)
+        )
+
+    def __call__(
+        self, task_embedding: Float[Array, " d"]
+    ) -> tuple[Float[Array, " d"], tuple[Float[Array, "k l"], ...]]:
+        """The root's representation h^L, and every level's assignment."""
+        cluster_repr, assignments = task_embedding[None], []
+        for level in self.levels:
+            assignments.append(level.assign(cluster_repr))
+            cluster_repr = level.update(cluster_repr, assignments[-1])
+        return cluster_repr[0], tuple(assignments)
+
+
+def cluster_problems(clusters: tuple[int, ...]) -> list[str]:
+    """What keeps a tuple from being a hierarchy."""
+    if clusters and clusters[-1] == 1 and min(clusters) >= 1:
+        return []
+    mended = (*(k for k in clusters if k > 1), 1)
+    return [f"clusters must be positive numbers ending in 1 (the root), got {clusters}: try {mended}"]

@@ -1,0 +1,135 @@
+"""Hierarchically Structured Meta-Learning (Yao et al., ICML 2019): the three stages joined, as in algorithm 1.
+
+g = embed(support)                 eqs. (2)-(5)
+h^L, p = cluster(g)                eqs. (6)-(7)
+θ₀ᵢ = gate([g ⊕ h^L], θ₀)          eq. (8)
+θ_T = inner steps from θ₀ᵢ         eq. (9), whose second term, ξ·L_r, is `info.penalty`
+"""
+
+import dataclasses
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from metagrove.hsml.cluster import Hierarchy, cluster_problems
+from metagrove.hsml.embed import AggregatorName, Embedder, RowOrder, make_aggregator
+from metagrove.hsml.gate import Gate, GateForm
+from metagrove.inner import adapt_net, inner_problems, sgd
+from metagrove.learner import Info, Learner, NetFn, Predictor
+from metagrove.nets.mlp import MLPNet
+from metagrove.task import Examples, Spec
+
+
+class HSMLMeta(eqx.Module):
+    """Θ: everything that HSML trains. `net` holds θ₀."""
+
+    net: Predictor
+    embed: Embedder
+    cluster: Hierarchy
+    gate: Gate | None
+
+
+@dataclasses.dataclass(frozen=True)
+class HSML(Learner):
+    """Tailors a shared initialisation to each task's place in a learned hierarchy of clusters."""
+
+    net: MLPNet | NetFn = MLPNet()
+    """The base net."""
+    inner_lr: float = 0.001
+    """α, the inner loop's step size."""
+    inner_steps: int = 5
+    """Inner steps in training."""
+    first_order: bool = False
+    """Leave second derivatives out of the meta-gradient."""
+    aggregator: AggregatorName = "gru"
+    """How examples become one task: gru or lstm (recurrent), mean or max (pooling), attention (beyond the paper)."""
+    row_order: RowOrder = "random"
+    """Order in which a recurrent aggregator reads the rows in training; `sorted` is beyond the paper."""
+    test_permutations: int = 16
+    """With random order, seeded permutations of the sorted rows whose embeddings are averaged at test."""
+    example_dim: int = 20
+    """Size of F(x, y), an example's embedding."""
+    task_dim: int = 40
+    """d, the size of a task's embedding and of every cluster's representation."""
+    input_scale: float = 1.0
+    """Multiplies x and y before F."""
+    attention_layers: int = 3
+    """Layers of the attention aggregator."""
+    attention_heads: int = 4
+    """Its heads."""
+    clusters: tuple[int, ...] = (4, 2, 1)
+    """K^1 ... K^L, clusters of each level; the last is the root."""
+    scales: tuple[float, ...] = (math.sqrt(2), 1.0)
+    """σ of each level, the last one repeated as needed."""
+    learn_scales: bool = False
+    """Train σ too, starting from `scales`; beyond the paper."""
+    gate: GateForm = "sigmoid"
+    """How the initialisation is tailored: the paper's sigmoid, affine (beyond the paper), or none (that is MAML)."""
+    reconstruction_weight: float = 0.01
+    """ξ, the weight of the reconstruction loss."""
+
+    def problems(self) -> list[str]:
+        sizes = ("test_permutations", "example_dim", "task_dim", "attention_layers", "attention_heads")
+        return (
+            inner_problems(self.inner_lr, self.inner_steps)
+            + cluster_problems(self.clusters)
+            + [f"{name} must be at least 1, got {n}" for name in sizes if (n := getattr(self, name)) < 1]
+            + ([] if self.scales and min(self.scales) > 0 else [f"scales must be positive, got {self.scales}"])
+            + self._attention_problems()
+        )
+
+    def _attention_problems(self) -> list[str]:
+        if self.aggregator != "attention" or self.task_dim % max(1, self.attention_heads) == 0:
+            return []
+        return [f"task_dim must be a multiple of attention_heads, got {self.task_dim} and {self.attention_heads}"]
+
+    def init(self, spec: Spec, *, key: PRNGKeyArray) -> HSMLMeta:
+        net_key, aggregator_key, example_key, cluster_key, gate_key = jax.random.split(key, 5)
+        net = self.net(spec, key=net_key)
+        params = eqx.filter(net, eqx.is_inexact_array)
+        aggregator = make_aggregator(
+            self.aggregator,
+            self.example_dim,
+            self.task_dim,
+            num_layers=self.attention_layers,
+            num_heads=self.attention_heads,
+            key=aggregator_key,
+        )
+        return HSMLMeta(
+            net=net,
+            embed=Embedder(spec, self.example_dim, aggregator, input_scale=self.input_scale, key=example_key),
+            cluster=Hierarchy(
+                self.clusters, self.task_dim, self.scales, learn_scales=self.learn_scales, key=cluster_key
+            ),
+            gate=None if self.gate == "none" else Gate(2 * self.task_dim, params, self.gate, key=gate_key),
+        )
+
+    def adapt(
+        self, meta: HSMLMeta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
+    ) -> tuple[Predictor, Info]:
+        task_embedding, reconstruction_loss = meta.embed(
+            support, order=self.row_order, num_permutations=self.test_permutations, key=key
+        )
+        root_repr, assignments = meta.cluster(task_embedding)
+        net = tailor(meta, jnp.concatenate([task_embedding, root_repr]))
+        steps = self.inner_steps if steps is None else steps
+        adapted, path = adapt_net(net, support, self.loss, sgd(self.inner_lr), steps, first_order=self.first_order)
+        info = Info(
+            path=path,
+            penalty=self.reconstruction_weight * reconstruction_loss,
+            metrics={"reconstruction_loss": reconstruction_loss, "largest_share": assignments[0].max()},
+            task_embedding=task_embedding,
+            assignments=assignments,
+        )
+        return adapted, info
+
+
+def tailor(meta: HSMLMeta, place: jax.Array) -> Predictor:
+    """The net with θ₀ᵢ in place of θ₀; without a gate, θ₀ itself."""
+    if meta.gate is None:
+        return meta.net
+    init_params, static = eqx.partition(meta.net, eqx.is_inexact_array)
+    return eqx.combine(meta.gate(place, init_params), static)

@@ -1,0 +1,82 @@
+"""The one contract between a method and everything else: training, evaluation, command line, figures.
+
+A learner is a frozen dataclass of hyperparameters with three pure functions. Always one task, no task axis:
+`outer` maps over tasks. `meta` is everything the outer loop trains (the paper's Θ).
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from metagrove.losses import LossFn, mse
+from metagrove.task import Examples, Spec, Task
+
+Meta = Any
+"""A pytree of arrays: what the outer loop trains."""
+
+Predictor = Callable[..., Array]
+"""A pytree module with `predictor(x, mask=None)`: a set of inputs to values (or log-probabilities)."""
+
+NetFn = Callable[..., Predictor]
+"""`net_fn(spec, key=key)` draws a fresh base net, an equinox module called as `net(x, mask=None)` on a set of rows."""
+
+
+class Info(eqx.Module):
+    """What a person wants to see of one adaptation; nothing of it is needed to predict."""
+
+    path: Predictor
+    """The predictor after 0, 1, ..., steps inner steps, stacked along a new first axis."""
+    penalty: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros(()))
+    """Added to the query loss in training, e.g. HSML's ξ·L_r."""
+    metrics: dict[str, Float[Array, ""]] = eqx.field(default_factory=dict)
+    task_embedding: Float[Array, " d"] | None = None
+    assignments: tuple[Float[Array, "k l"], ...] = ()
+    """p^{k→k'} of each level, rows summing to 1; empty for a learner without clusters."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner(abc.ABC):
+    """See the module's docstring. Subclasses are final frozen dataclasses, so that a learner is hashable."""
+
+    loss: LossFn = mse
+    """Inner and query loss: (prediction, y, mask) to a scalar."""
+
+    @abc.abstractmethod
+    def init(self, spec: Spec, *, key: PRNGKeyArray) -> Meta:
+        """Draw everything that will be trained."""
+
+    @abc.abstractmethod
+    def adapt(
+        self, meta: Meta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
+    ) -> tuple[Predictor, Info]:
+        """Fit one task. `key=None` is deterministic; `steps=None` is the number used in training."""
+
+    def problems(self) -> list[str]:
+        """What is wrong with the hyperparameters, a line each."""
+        return []
+
+    def meta_loss(self, meta: Meta, task: Task, *, key: PRNGKeyArray) -> tuple[Float[Array, ""], Info]:
+        """What training minimises for one task: the adapted predictor's query loss, and `info.penalty`."""
+        predictor, info = self.adapt(meta, task.support, key=key)
+        prediction = predictor(task.query.x, task.query.mask)
+        return self.loss(prediction, task.query.y, task.query.mask) + info.penalty, info
+
+
+def after_each_step(path: Predictor, examples: Examples, score_fn: LossFn) -> Float[Array, " steps_plus_1"]:
+    """`score_fn` of every predictor on the path, e.g. the query loss after 0, 1, ..., steps inner steps."""
+
+    def score(predictor: Predictor) -> Array:
+        return score_fn(predictor(examples.x, examples.mask), examples.y, examples.mask)
+
+    return eqx.filter_vmap(score)(path)
+
+
+def num_parameters(meta: Meta) -> int:
+    """How many numbers the outer loop trains."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(meta, eqx.is_inexact_array)))

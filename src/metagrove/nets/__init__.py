@@ -1,0 +1,1 @@
+"""Base learners and the parts that learners share."""

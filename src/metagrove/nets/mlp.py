@@ -1,0 +1,47 @@
+"""The base learner for tables: fully connected layers with ReLU (paper, appendix C: two of 40)."""
+
+import dataclasses
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from metagrove.task import Spec
+
+
+class MLP(eqx.Module):
+    """Maps a set of rows, each on its own; the mask is not needed."""
+
+    weights: tuple[Float[Array, "i o"], ...]
+    biases: tuple[Float[Array, " o"], ...]
+
+    def __init__(self, sizes: tuple[int, ...], init_sd: float, *, key: PRNGKeyArray):
+        keys = jax.random.split(key, len(sizes) - 1)
+        shapes = itertools.pairwise(sizes)
+        self.weights = tuple(
+            init_sd * jax.random.truncated_normal(k, -2, 2, shape) for k, shape in zip(keys, shapes, strict=True)
+        )
+        self.biases = tuple(jnp.zeros(size) for size in sizes[1:])
+
+    def __call__(self, x: Float[Array, "n i"], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n o"]:
+        del mask
+        *hidden, last = zip(self.weights, self.biases, strict=True)
+        for weight, bias in hidden:
+            x = jax.nn.relu(x @ weight + bias[None])
+        return x @ last[0] + last[1][None]
+
+
+@dataclasses.dataclass(frozen=True)
+class MLPNet:
+    """Draws an `MLP` for a source's inputs and outputs."""
+
+    hidden: tuple[int, ...] = (40, 40)
+    """Neurons of each hidden layer of the base net."""
+    init_sd: float = 0.01
+    """Standard deviation of its first weights (truncated normal)."""
+
+    def __call__(self, spec: Spec, *, key: PRNGKeyArray) -> MLP:
+        (x_dim,) = spec.x_shape
+        return MLP((x_dim, *self.hidden, spec.y_dim), self.init_sd, key=key)

@@ -1,0 +1,108 @@
+"""The recurrent autoencoder aggregator (paper, eqs. 4-5): rows go through an encoder RNN one by one, a decoder RNN
+starts at its last state and gives them back in reverse.
+"""
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from metagrove.losses import masked_mean
+from metagrove.nets.linear import Linear, xavier
+
+State = tuple[Array, ...]
+"""The recurrent state, the output first: (h,) for a GRU, (h, c) for an LSTM."""
+
+
+class RecurrentAggregator(eqx.Module):
+    """g = mean over rows of the encoder's outputs; also gives back its reconstruction of the rows."""
+
+    encoder: eqx.nn.GRUCell | eqx.nn.LSTMCell
+    decoder: eqx.nn.GRUCell | eqx.nn.LSTMCell
+    head: Linear
+
+    def __init__(self, in_dim: int, task_dim: int, cell: Literal["gru", "lstm"], *, key: PRNGKeyArray):
+        encoder_key, decoder_key, head_key = jax.random.split(key, 3)
+        make = {"gru": gru_cell, "lstm": lstm_cell}[cell]
+        self.encoder = make(in_dim, task_dim, key=encoder_key)
+        self.decoder = make(in_dim, task_dim, key=decoder_key)
+        head = Linear(task_dim, in_dim, key=head_key)
+        wide = jax.random.normal(head_key, (task_dim, in_dim))  # sd 1, as the authors' code has it
+        self.head = eqx.tree_at(lambda h: h.weight, head, wide)
+
+    def __call__(
+        self, rows: Float[Array, "n e"], mask: Bool[Array, " n"]
+    ) -> tuple[Float[Array, " d"], Float[Array, "n e"]]:
+        """Rows where `mask` holds must come first."""
+        outputs, last = self.encode(rows, mask)
+        return masked_mean(outputs, mask), self.decode(last, mask)
+
+    def encode(self, rows: Float[Array, "n e"], mask: Bool[Array, " n"]) -> tuple[Float[Array, "n d"], State]:
+        """g_j = RNN_enc(F_j, g_{j-1}); a masked row leaves the state as it was."""
+
+        def step(state: State, row: tuple[Array, Array]) -> tuple[State, Array]:
+            inputs, real = row
+            new = advance(self.encoder, inputs, state)
+            state = jax.tree.map(lambda n, o: jnp.where(real, n, o), new, state)
+            return state, state[0]
+
+        last, outputs = jax.lax.scan(step, zero_state(self.encoder), (rows, mask), unroll=UNROLL)
+        return outputs, last
+
+    def decode(self, state: State, mask: Bool[Array, " n"]) -> Float[Array, "n e"]:
+        """d_j = RNN_dec(d_{j+1}), from the last real row to the first; put back in the order of the rows."""
+
+        def step(carry: tuple[State, Array], _: None) -> tuple[tuple[State, Array], Array]:
+            state, previous = carry
+            state = advance(self.decoder, previous, state)
+            reconstruction = self.head(state[0])
+            return (state, reconstruction), reconstruction
+
+        start = (state, jnp.zeros(self.decoder.input_size))
+        _, backwards = jax.lax.scan(step, start, length=mask.shape[0], unroll=UNROLL)
+        num_real = mask.sum()
+        return backwards[(num_real - 1 - jnp.arange(mask.shape[0])) % mask.shape[0]]
+
+
+UNROLL = 5
+"""Rows a compiled loop handles at once: a handful of points becomes straight-line code."""
+
+
+def gru_cell(in_dim: int, hidden_dim: int, *, key: PRNGKeyArray) -> eqx.nn.GRUCell:
+    """Xavier weights; the reset and update gates' biases start at 1, so that a fresh cell remembers."""
+    cell = eqx.nn.GRUCell(in_dim, hidden_dim, key=key)
+    bias = jnp.concatenate([jnp.ones(2 * hidden_dim), jnp.zeros(hidden_dim)])
+    cell = xavier_cell(cell, in_dim, hidden_dim, key=key)
+    return eqx.tree_at(lambda c: (c.bias, c.bias_n), cell, (bias, jnp.zeros(hidden_dim)))
+
+
+def lstm_cell(in_dim: int, hidden_dim: int, *, key: PRNGKeyArray) -> eqx.nn.LSTMCell:
+    """Xavier weights; the forget gate's bias starts at 1."""
+    cell = eqx.nn.LSTMCell(in_dim, hidden_dim, key=key)
+    bias = jnp.zeros(4 * hidden_dim).at[hidden_dim : 2 * hidden_dim].set(1.0)
+    return eqx.tree_at(lambda c: c.bias, xavier_cell(cell, in_dim, hidden_dim, key=key), bias)
+
+
+def xavier_cell(cell, in_dim: int, hidden_dim: int, *, key: PRNGKeyArray):
+    """Each gate's matrix acts on [input; state]; its weights are spread as one Xavier layer."""
+    in_key, hidden_key = jax.random.split(key)
+    weights = (
+        xavier(in_key, cell.weight_ih.shape, in_dim + 2 * hidden_dim),
+        xavier(hidden_key, cell.weight_hh.shape, in_dim + 2 * hidden_dim),
+    )
+    return eqx.tree_at(lambda c: (c.weight_ih, c.weight_hh), cell, weights)
+
+
+def zero_state(cell: eqx.nn.GRUCell | eqx.nn.LSTMCell) -> State:
+    """Where an encoder starts."""
+    zeros = jnp.zeros(cell.hidden_size)
+    return (zeros, zeros) if isinstance(cell, eqx.nn.LSTMCell) else (zeros,)
+
+
+def advance(cell: eqx.nn.GRUCell | eqx.nn.LSTMCell, inputs: Array, state: State) -> State:
+    """One step of either cell."""
+    if isinstance(cell, eqx.nn.LSTMCell):
+        return cell(inputs, state)
+    return (cell(inputs, state[0]),)

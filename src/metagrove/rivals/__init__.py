@@ -1,0 +1,1 @@
+"""Every other method, a file each; none imports another, or hsml."""

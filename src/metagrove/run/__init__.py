@@ -1,0 +1,1 @@
+"""Train, evaluate, compare and keep runs, for any learner and any source."""

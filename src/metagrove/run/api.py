@@ -1,0 +1,165 @@
+"""Runs from Python: train or load one, adapt it to a few rows, predict."""
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from metagrove.errors import InputError
+from metagrove.learner import Info, Learner, Meta, Predictor
+from metagrove.run import checkpoint, folders
+from metagrove.run.config import Config, from_json
+from metagrove.run.evaluate import Scores, score_tasks
+from metagrove.run.presets import preset
+from metagrove.run.randomness import stream
+from metagrove.run.train import train as train_into
+from metagrove.sources import Source
+from metagrove.task import Examples, Spec, all_real, pad_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Adapted:
+    """A learner fitted to one task."""
+
+    spec: Spec
+    predictor: Predictor
+    info: Info
+
+    def predict(self, x: ArrayLike) -> np.ndarray:
+        """Predictions for new inputs, a row each."""
+        rows = input_rows(x, self.spec)
+        padded = pad_rows(all_real(rows, rows), padded_size(len(rows)))
+        return np.asarray(_predict(self.predictor, padded.x, padded.mask))[: len(rows)]
+
+    @property
+    def assignments(self) -> tuple[np.ndarray, ...]:
+        """Each level's soft assignment, (K, K') with rows that sum to 1; empty for a learner without clusters."""
+        return tuple(np.asarray(level) for level in self.info.assignments)
+
+    @property
+    def task_embedding(self) -> np.ndarray | None:
+        """Where the task stands, g; None for a learner that does not embed tasks."""
+        return None if self.info.task_embedding is None else np.asarray(self.info.task_embedding)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A trained learner. `about` says which checkpoint it is and what it scored on validation tasks."""
+
+    folder: Path
+    config: Config
+    meta: Meta
+    about: dict[str, Any]
+
+    @property
+    def inner_steps(self) -> int:
+        """Inner steps at test, chosen on validation tasks."""
+        return self.about["validation"]["steps"]
+
+    def adapt(self, x: ArrayLike, y: ArrayLike, *, steps: int | None = None) -> Adapted:
+        """Fit a new task from its few rows."""
+        support = support_rows(x, y, self.config.source.spec)
+        padded = pad_rows(support, padded_size(len(support.mask)))
+        steps = self.inner_steps if steps is None else steps
+        predictor, info = _adapt(self.config.learner, self.meta, padded, steps)
+        return Adapted(self.config.source.spec, predictor, info)
+
+    def scores(self, *, num_tasks: int, seed: int) -> Scores:
+        """Every test task's score after each number of inner steps."""
+        return score_tasks(
+            self.config.learner,
+            self.meta,
+            self.config.source,
+            key=stream("test", seed),
+            num_tasks=num_tasks,
+            steps=self.config.training.test_steps,
+        )
+
+
+def load(folder: str | Path, *, learner: Learner | None = None, source: Source | None = None) -> Run:
+    """A run from its folder, or a released model by name. A run with your own learner or source needs it passed."""
+    path = folders.resolve(folder)
+    config = from_json(checkpoint.read_json(path / "run.json")["config"], learner=learner, source=source)
+    like = eqx.filter_eval_shape(functools.partial(config.learner.init, config.source.spec), key=stream("init", 0))
+    meta, about = checkpoint.load(path, "best", like)
+    return Run(path, config, meta, about)
+
+
+def train(
+    name: str | Config,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    learner: Learner | str | None = None,
+    source: Source | None = None,
+    **settings: Any,
+) -> Run:
+    """Train a preset (or a config), with settings changed as on the command line, e.g. `steps=500, shots=10`."""
+    named = learner if isinstance(learner, str) else None
+    config = name if isinstance(name, Config) else preset(name, named)
+    own = {"learner": learner if named is None else None, "source": source}
+    config = dataclasses.replace(config, **{key: value for key, value in own.items() if value is not None})
+    config = config.with_settings(**settings)
+    folder = Path(out) if out is not None else default_folder(name if isinstance(name, str) else "own", config)
+    if not train_into(config, folder, resume=resume, command=f"metagrove.train({name!r}, ...)"):
+        raise KeyboardInterrupt
+    return load(folder, learner=config.learner, source=config.source)
+
+
+def default_folder(name: str, config: Config) -> Path:
+    """Where a run goes when nobody says: runs/PRESET-LEARNER-sSEED."""
+    return Path("runs") / f"{name}-{type(config.learner).__name__.lower()}-s{config.training.seed}"
+
+
+@eqx.filter_jit
+def _adapt(learner: Learner, meta: Meta, support: Examples, steps: int) -> tuple[Predictor, Info]:
+    return learner.adapt(meta, support, steps=steps)
+
+
+@eqx.filter_jit
+def _predict(predictor: Predictor, x: jax.Array, mask: jax.Array) -> jax.Array:
+    return predictor(x, mask)
+
+
+def padded_size(num_rows: int) -> int:
+    """Row counts are rounded up to a power of two, so that few of them compile anew."""
+    return max(4, 1 << (num_rows - 1).bit_length())
+
+
+def support_rows(x: ArrayLike, y: ArrayLike, spec: Spec) -> Examples:
+    """Checked support examples."""
+    inputs = input_rows(x, spec)
+    targets = numeric_rows("y", y, (spec.y_dim,))
+    if len(inputs) != len(targets):
+        raise InputError(f"x and y must have the same number of rows, got {len(inputs)} and {len(targets)}")
+    return all_real(inputs, targets)
+
+
+def input_rows(x: ArrayLike, spec: Spec) -> jax.Array:
+    """Checked inputs."""
+    return numeric_rows("x", x, spec.x_shape)
+
+
+def numeric_rows(name: str, values: ArrayLike, row_shape: tuple[int, ...]) -> jax.Array:
+    """An (n, *row_shape) array of finite numbers; a plain list of numbers will do where a row is one number."""
+    expected = f"({', '.join(['n', *map(str, row_shape)])})"
+    try:
+        array = np.asarray(values, np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be numbers of shape {expected}: {error}") from error
+    if row_shape == (1,) and array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 1 + len(row_shape) or array.shape[1:] != row_shape:
+        raise InputError(f"{name} must have shape {expected}, got {array.shape}: one row an example")
+    if len(array) == 0:
+        raise InputError(f"{name} is empty: give at least one row")
+    if not np.isfinite(array).all():
+        row = int(np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(1))[0])
+        raise InputError(f"{name} must be finite, row {row} is {array[row].tolist()}: drop or mend that row")
+    return jnp.asarray(array)

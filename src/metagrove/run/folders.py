@@ -1,0 +1,111 @@
+"""A run folder: run.json (settings and provenance), metrics.jsonl, and the checkpoints `last` and `best`."""
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from metagrove.errors import InputError, RunError
+from metagrove.run import checkpoint
+
+PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
+
+
+def shipped() -> dict[str, Path]:
+    """The released models, from the installed package or from a checkout of the project."""
+    here = Path(__file__).parents[1]
+    places = [here / "models", here.parents[1] / "models"]
+    return {path.name: path for place in places for path in sorted(place.glob("*")) if (path / "run.json").exists()}
+
+
+def resolve(name: str | Path) -> Path:
+    """A run's folder: a path, or the name of a released model, with or without `models/` before it."""
+    path = Path(name)
+    if (path / "run.json").exists():
+        return path
+    released = shipped().get(path.name) if path.parent in (Path(), Path("models")) else None
+    if released is None:
+        known = ", ".join(shipped()) or "none"
+        raise RunError(f"{path} is not a run folder (it has no run.json); released models that can be named: {known}")
+    return released
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Only one training at a time; the system lifts the lock of a process that died."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(folder / ".lock", timeout=0):
+            yield
+    except filelock.Timeout as error:
+        raise RunError(f"another training is writing to {folder}: wait for it, or choose another --out") from error
+    except OSError as error:
+        raise checkpoint.save_error(folder, error) from error
+
+
+def create(folder: Path, config: dict[str, Any], command: str) -> None:
+    """Write run.json of a new run; an existing run is never overwritten."""
+    if (folder / "run.json").exists():
+        raise InputError(f"{folder} already holds a run: go on with it by --resume, or choose another --out")
+    checkpoint.write_json(
+        folder / "run.json", {"format": checkpoint.FORMAT, "config": config, "provenance": provenance(command)}
+    )
+
+
+def check_same_config(folder: Path, config: dict[str, Any]) -> None:
+    """A run is resumed with the settings it began with."""
+    stored = checkpoint.read_json(folder / "run.json")["config"]
+    different = [
+        f"{name} was {stored[part].get(name)!r}, now {value!r}"
+        for part in config
+        for name, value in config[part].items()
+        if stored[part].get(name) != value
+    ]
+    if different:
+        raise InputError(f"{folder} was begun with other settings ({'; '.join(different)}): resume with the same ones")
+
+
+def provenance(command: str) -> dict[str, Any]:
+    """What it takes to make the same numbers again."""
+    packages = {name: importlib.metadata.version(name) for name in ("metagrove", *PACKAGES)}
+    return {"command": command, "versions": {"python": platform.python_version(), **packages}, "hardware": hardware()}
+
+
+def hardware() -> str:
+    """Processor and cores, without names of machines or people."""
+    cpu = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), cpu)
+    return f"{cpu}, {os.cpu_count()} cores"
+
+
+def append_metrics(folder: Path, record: dict[str, Any]) -> None:
+    """Add a line to metrics.jsonl."""
+    path = folder / "metrics.jsonl"
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+    except OSError as error:
+        raise checkpoint.save_error(path, error) from error
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl; a last line cut off by a crash is left out."""
+    path, records = folder / "metrics.jsonl", []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        with contextlib.suppress(ValueError):
+            records.append(json.loads(line))
+    return records
+
+
+def cut_metrics(folder: Path, step: int) -> None:
+    """Drop what was logged after the checkpoint that training goes on from."""
+    kept = [record for record in read_metrics(folder) if record["step"] <= step]
+    checkpoint.write_atomically(folder / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in kept).encode())

@@ -1,0 +1,52 @@
+"""What a person sees while training: a bar on a terminal, a plain line now and then elsewhere."""
+
+import sys
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Progress:
+    """Loss, steps a second and time left, on standard error."""
+
+    def __init__(self, total: int, *, start: int):
+        self.console = Console(file=sys.stderr)
+        self.total = total
+        self.bar = Bar(
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("loss {task.fields[loss]:.4f}"),
+            TextColumn("{task.fields[rate]:.0f} steps/s"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.row = self.bar.add_task("", total=total, completed=start, loss=float("nan"), rate=0.0)
+        self.last_line = time.monotonic()
+
+    def __enter__(self) -> "Progress":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def show(self, record: dict[str, Any], *, steps_per_second: float) -> None:
+        """After each block."""
+        self.bar.update(self.row, completed=record["step"], loss=record["loss"], rate=steps_per_second)
+        if not self.console.is_terminal and time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES:
+            left = (self.total - record["step"]) / steps_per_second
+            self.note(
+                f"step {record['step']}/{self.total}  loss {record['loss']:.4f}  "
+                f"{steps_per_second:.0f} steps/s  {left:.0f} s left"
+            )
+
+    def note(self, line: str) -> None:
+        """A line that stays."""
+        self.last_line = time.monotonic()
+        self.console.print(line, highlight=False)

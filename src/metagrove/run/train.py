@@ -1,0 +1,195 @@
+"""Meta-training (paper, algorithm 1): one flat loop around a compiled block of many meta-steps."""
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int
+
+from metagrove.errors import DivergedError
+from metagrove.learner import Learner, Meta
+from metagrove.outer import meta_gradient
+from metagrove.run import checkpoint, folders
+from metagrove.run.config import Config, Training, check_config, to_json
+from metagrove.run.evaluate import best_step, ci95, score_tasks
+from metagrove.run.progress import Progress
+from metagrove.run.randomness import stream
+from metagrove.sources import Source
+
+VALIDATION_SEED = 0
+"""The same validation tasks for every run, so that runs can be chosen by them."""
+
+
+class State(eqx.Module):
+    """All that the next meta-step needs."""
+
+    meta: Meta
+    opt_state: optax.OptState
+    step: Int[Array, ""]
+
+
+class Block(eqx.Module):
+    """What a person wants to see of a block of meta-steps: means over it, and whether it ended well."""
+
+    means: dict[str, Float[Array, ""]]
+    finite: dict[str, Bool[Array, ""]]
+
+
+def init_state(config: Config) -> State:
+    """The start of a run, decided by its seed."""
+    meta = config.learner.init(config.source.spec, key=stream("init", config.training.seed))
+    opt_state = config.training.optimizer().init(eqx.filter(meta, eqx.is_inexact_array))
+    return State(meta, opt_state, jnp.zeros((), jnp.int32))
+
+
+@eqx.filter_jit
+def run_block(
+    learner: Learner, source: Source, training: Training, state: State, stop: Int[Array, ""]
+) -> tuple[State, Block]:
+    """Meta-steps up to `stop`, or up to the first that is not finite: its update is not made.
+
+    A step depends on the seed, the state and its own number, never on where blocks begin and end.
+    """
+    optimizer = training.optimizer()
+    key = stream("train", training.seed)
+    arrays, static = eqx.partition(state, eqx.is_array)
+
+    def meta_step(state: State) -> tuple[State, dict[str, Array]]:
+        task_key, learner_key = jax.random.split(jax.random.fold_in(key, state.step))
+        tasks = jax.vmap(source.sample)(jax.random.split(task_key, training.meta_batch))
+        loss, metrics, grads = meta_gradient(learner, state.meta, tasks, key=learner_key)
+        updates, opt_state = optimizer.update(grads, state.opt_state, eqx.filter(state.meta, eqx.is_inexact_array))
+        seen = {"loss": loss, "gradient_norm": optax.global_norm(grads), **metrics}
+        return State(eqx.apply_updates(state.meta, updates), opt_state, state.step + 1), seen
+
+    def go_on(carry) -> Array:
+        arrays, _, finite = carry
+        return (arrays.step < stop) & jnp.stack(list(finite.values())).all()
+
+    def body(carry):
+        arrays, sums, _ = carry
+        new, seen = meta_step(eqx.combine(arrays, static))
+        finite = jax.tree.map(jnp.isfinite, seen)
+        ok = jnp.stack(list(finite.values())).all()
+        new_arrays = eqx.filter(new, eqx.is_array)
+        kept = jax.tree.map(lambda n, o: jnp.where(ok, n, o), new_arrays, arrays)
+        return kept, jax.tree.map(jnp.add, sums, seen), finite
+
+    names = jax.eval_shape(lambda a: meta_step(eqx.combine(a, static))[1], arrays)
+    sums = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), names)
+    finite = jax.tree.map(lambda s: jnp.ones(s.shape, bool), names)
+    after, sums, finite = jax.lax.while_loop(go_on, body, (arrays, sums, finite))
+    count = jnp.maximum(after.step - arrays.step, 1)
+    return eqx.combine(after, static), Block(jax.tree.map(lambda s: s / count, sums), finite)
+
+
+def train(config: Config, folder: Path, *, resume: bool = False, command: str = "") -> bool:
+    """Train into `folder`; with `resume`, go on from its last checkpoint. False if a person stopped it."""
+    check_config(config)
+    training = config.training
+    with folders.locked(folder), interruptible() as interrupted:
+        state, so_far = begin(config, folder, resume=resume, command=command)
+        with Progress(training.steps, start=int(state.step)) as progress:
+            while (step := int(state.step)) < training.steps:
+                began = time.monotonic()
+                state, block = run_block(config.learner, config.source, training, state, next_stop(step, training))
+                refuse_nonfinite(block, int(state.step), folder)
+                seconds = time.monotonic() - began
+                so_far["seconds"] += seconds
+                record = {"step": int(state.step), **{name: float(mean) for name, mean in block.means.items()}}
+                progress.show(record, steps_per_second=(record["step"] - step) / seconds)
+                if record["step"] % training.validate_every == 0 or record["step"] == training.steps:
+                    record["validation"] = validate(config, state.meta)
+                    keep_if_best(folder, state.meta, record, so_far)
+                    progress.note(f"step {record['step']}: validation {describe(record['validation'])}")
+                folders.append_metrics(folder, record)
+                if "validation" in record or interrupted():
+                    checkpoint.save(folder, "last", state, {"step": record["step"], **so_far})
+                if interrupted():
+                    return False
+    return True
+
+
+def begin(config: Config, folder: Path, *, resume: bool, command: str) -> tuple[State, dict[str, Any]]:
+    """A new run folder, or the state and the story so far of the one that is there."""
+    if not resume:
+        folders.create(folder, to_json(config), command)
+        return init_state(config), {"best": None, "seconds": 0.0}
+    folders.check_same_config(folder, to_json(config))
+    if not (folder / "last.json").exists():  # stopped before its first checkpoint
+        folders.cut_metrics(folder, 0)
+        return init_state(config), {"best": None, "seconds": 0.0}
+    state, about = checkpoint.load(folder, "last", eqx.filter_eval_shape(init_state, config))
+    folders.cut_metrics(folder, about["step"])
+    return state, {"best": about["best"], "seconds": about["seconds"]}
+
+
+def next_stop(step: int, training: Training) -> Int[Array, ""]:
+    """The end of the block: the next logging, validation or last step."""
+    ends = [(step // every + 1) * every for every in (training.log_every, training.validate_every)]
+    return jnp.asarray(min(*ends, training.steps), jnp.int32)
+
+
+def refuse_nonfinite(block: Block, step: int, folder: Path) -> None:
+    """Stop a run that has gone astray, naming where and what."""
+    bad = sorted(name for name, finite in block.finite.items() if not bool(finite))
+    if bad:
+        raise DivergedError(
+            f"{' and '.join(bad)} is not finite at meta-step {step + 1}: lower --inner-lr or --outer-lr, or set "
+            f"--clip-norm 1; the last good checkpoint is in {folder}"
+        )
+
+
+def validate(config: Config, meta: Meta) -> dict[str, Any]:
+    """The validation tasks' mean after the best number of inner steps, and that number."""
+    scores = score_tasks(
+        config.learner,
+        meta,
+        config.source,
+        key=stream("validation", VALIDATION_SEED),
+        num_tasks=config.training.validation_tasks,
+        steps=config.training.test_steps,
+    )
+    step = best_step(scores)
+    return {"value": float(scores.by_step[:, step].mean()), "ci95": float(ci95(scores.by_step[:, step])), "steps": step}
+
+
+def describe(validation: dict[str, Any]) -> str:
+    """One validation in words."""
+    return f"{validation['value']:.4f} ± {validation['ci95']:.4f} after {validation['steps']} inner steps"
+
+
+def keep_if_best(folder: Path, meta: Meta, record: dict[str, Any], so_far: dict[str, Any]) -> None:
+    """Save the model when no earlier one did better on the validation tasks."""
+    value = record["validation"]["value"]
+    if so_far["best"] is None or value < so_far["best"]["validation"]["value"]:
+        so_far["best"] = {"step": record["step"], "validation": record["validation"]}
+        checkpoint.save(folder, "best", meta, {**so_far["best"], "seconds": so_far["seconds"]})
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Within, Ctrl-C (or SIGTERM) sets a flag instead of tearing a step apart; a second one does tear."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def ask(number: int, _: Any) -> None:
+        asked.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""Figures of what a run wrote; nothing here trains."""

@@ -1,0 +1,173 @@
+"""The paper's figures for curves: soft assignments beside fits (figure 3, appendix I), and the training curve."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import matplotlib as mpl
+import numpy as np
+from jaxtyping import PRNGKeyArray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from metagrove.errors import InputError
+from metagrove.run import folders
+from metagrove.run.api import Adapted, Run, load
+from metagrove.run.checkpoint import save_error
+from metagrove.run.randomness import stream
+from metagrove.sources import Source
+from metagrove.task import Task
+
+# Okabe and Ito's colours, told apart by the colour-blind; fits differ by dashes too.
+BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00"
+FIT_STYLES = [(BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (SKY, ":")]
+STYLE: Any = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """A task chosen for a figure."""
+
+    name: str
+    key: PRNGKeyArray
+    task: Task
+
+
+def draw_all(name: str, beside: Sequence[str], out: Path | None, *, seed: int) -> list[Path]:
+    """Every figure a run allows, as PNG files; their paths."""
+    run, others = load(name), [load(other) for other in beside]
+    folder = out or run.folder / "figures"
+    figures: dict[str, Figure] = {}
+    with mpl.rc_context(STYLE):
+        if folders.read_metrics(run.folder):
+            figures["training"] = training_curve([run, *others])
+        if run.config.source.spec.x_shape == (1,):
+            figures["assignments"] = assignments_beside_fits(run, others, seed=seed)
+            figures["sixteen-tasks"] = sixteen_tasks(run, others, seed=seed)
+    if not figures:
+        raise InputError(f"{name} has nothing to draw: no metrics.jsonl, and its tasks are not curves")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for title, figure in figures.items():
+            figure.savefig(folder / f"{title}.png", dpi=160)
+    except OSError as error:
+        raise save_error(folder, error) from error
+    return [folder / f"{title}.png" for title in figures]
+
+
+def training_curve(runs: Sequence[Run]) -> Figure:
+    """Training loss of each block of steps, and the validation tasks' error with its CI."""
+    figure = Figure(figsize=(7, 3.6))
+    axes = figure.subplots()
+    for run, (color, dashes) in zip(runs, FIT_STYLES, strict=False):
+        records = folders.read_metrics(run.folder)
+        steps, losses = zip(*[(r["step"], r["loss"]) for r in records], strict=True)
+        label = label_of(run)
+        axes.plot(steps, losses, color=color, alpha=0.3, linewidth=0.8, label=f"{label}, training loss")
+        checks = [(r["step"], r["validation"]) for r in records if "validation" in r]
+        values = np.array([check["value"] for _, check in checks])
+        spread = np.array([check["ci95"] for _, check in checks])
+        at = [step for step, _ in checks]
+        axes.plot(at, values, dashes, color=color, label=f"{label}, validation error ± 95 % CI")
+        axes.fill_between(at, values - spread, values + spread, color=color, alpha=0.15, linewidth=0)
+    axes.set(xlabel="meta-step", ylabel="mean squared error", yscale="log")
+    axes.grid(axis="y", which="both", alpha=0.2)
+    axes.legend()
+    return figure
+
+
+def assignments_beside_fits(run: Run, others: Sequence[Run], *, seed: int) -> Figure:
+    """Six tasks: how far each belongs to each first-level cluster, and the curves fitted to it."""
+    tasks = choose_tasks(run.config.source, 6, seed=seed)
+    figure = Figure(figsize=(10, 4.6))
+    left, right = np.ravel(figure.subfigures(1, 2, width_ratios=[1, 2.6]))
+    adapted = [adapt(run, drawn.task) for drawn in tasks]
+    heat_map(left.subplots(), tasks, adapted)
+    curves(right, tasks, run, adapted, others, columns=3)
+    return figure
+
+
+def sixteen_tasks(run: Run, others: Sequence[Run], *, seed: int) -> Figure:
+    """The same for sixteen tasks, four of each family, as in the paper's appendix I."""
+    tasks = choose_tasks(run.config.source, 16, seed=seed)
+    figure = Figure(figsize=(12, 7.5))
+    left, right = np.ravel(figure.subfigures(1, 2, width_ratios=[1, 3.2]))
+    adapted = [adapt(run, drawn.task) for drawn in tasks]
+    heat_map(left.subplots(), tasks, adapted)
+    curves(right, tasks, run, adapted, others, columns=4)
+    return figure
+
+
+def choose_tasks(source: Source, count: int, *, seed: int) -> list[Drawn]:
+    """The first test tasks of each family, as evenly as `count` allows, later families first to get one more."""
+    names = source.family_names
+    wanted = [count // len(names) + (i >= len(names) - count % len(names)) for i in range(len(names))]
+    chosen: list[list[Drawn]] = [[] for _ in names]
+    for index in range(1000 * count):
+        key = jax.random.fold_in(stream("test", seed), index)
+        task = source.sample(key)
+        family = int(task.family)
+        if len(chosen[family]) < wanted[family]:
+            chosen[family].append(Drawn(f"{names[family]} {len(chosen[family]) + 1}", key, task))
+        if sum(map(len, chosen)) == count:
+            break
+    return [drawn for family in chosen for drawn in family]
+
+
+def adapt(run: Run, task: Task) -> Adapted:
+    """The run fitted to the task's real support rows."""
+    real = np.asarray(task.support.mask)
+    return run.adapt(np.asarray(task.support.x)[real], np.asarray(task.support.y)[real])
+
+
+def heat_map(axes: Axes, tasks: Sequence[Drawn], adapted: Sequence[Adapted]) -> None:
+    """p^{0→k}, eq. (6), of each task; darker is more."""
+    if not adapted[0].assignments:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "this learner\nhas no clusters", ha="center", va="center")
+        return
+    shares = np.stack([one.assignments[0][0] for one in adapted])
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for (row, column), share in np.ndenumerate(shares):
+        axes.text(column, row, f"{share:.2f}", ha="center", va="center", color="white" if share > 0.55 else "black")
+    axes.set_xticks(range(shares.shape[1]), [f"C{k + 1}" for k in range(shares.shape[1])])
+    axes.set_yticks(range(len(tasks)), [drawn.name for drawn in tasks])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set_title("soft assignment to the first level's clusters")
+
+
+def curves(
+    figure: Any, tasks: Sequence[Drawn], run: Run, adapted: Sequence[Adapted], others: Sequence[Run], *, columns: int
+) -> None:
+    """Truth, support points and every run's fit, a panel for each task, with one legend."""
+    panels = np.ravel(figure.subplots(-(-len(tasks) // columns), columns, sharex=True))
+    x = np.linspace(-5, 5, 200, dtype=np.float32)[:, None]
+    for panel, drawn, own in zip(panels, tasks, adapted, strict=True):
+        curve = getattr(run.config.source, "curve", None)
+        if curve is not None:
+            panel.plot(x, curve(drawn.key, jnp.asarray(x)), color=BLACK, linewidth=2.5, alpha=0.35, label="truth")
+        fits = [own, *(adapt(other, drawn.task) for other in others)]
+        for fitted, fitter, (color, dashes) in zip(fits, [run, *others], FIT_STYLES, strict=False):
+            panel.plot(x, fitted.predict(x), dashes, color=color, linewidth=1.4, label=label_of(fitter))
+        real = np.asarray(drawn.task.support.mask)
+        support = drawn.task.support
+        panel.plot(support.x[real], support.y[real], "*", color=VERMILION, markersize=8, label="support points")
+        panel.set_title(drawn.name)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+
+
+def label_of(run: Run) -> str:
+    """What a run is called in a legend."""
+    return type(run.config.learner).__name__

@@ -1,0 +1,46 @@
+"""A task: a few examples to adapt on, and others to be judged on.
+
+Paper, section 3: D^tr is `support`, D^te is `query`. A batch of tasks is the same type with a leading axis.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, Num
+
+
+class Examples(eqx.Module):
+    """Rows of inputs and targets; `mask` is False on rows that only pad the arrays to a common size."""
+
+    x: Num[Array, "..."]
+    y: Num[Array, "..."]
+    mask: Bool[Array, "..."]
+
+
+class Task(eqx.Module):
+    """One small problem. `family` is for reports and never reaches a learner's `adapt`."""
+
+    support: Examples
+    query: Examples
+    family: Int[Array, "..."]
+
+
+class Spec(eqx.Module):
+    """What every task of a source has in common: the shape of one input and the size of one output."""
+
+    x_shape: tuple[int, ...] = eqx.field(static=True)
+    y_dim: int = eqx.field(static=True)
+
+
+def all_real(x: Num[Array, "n ..."], y: Num[Array, "n ..."]) -> Examples:
+    """Examples without padding."""
+    return Examples(x, y, jnp.ones(x.shape[0], bool))
+
+
+def pad_rows(examples: Examples, num_rows: int) -> Examples:
+    """The same examples in arrays of `num_rows` rows, the added ones masked out."""
+    extra = num_rows - examples.mask.shape[0]
+
+    def pad(rows: Array) -> Array:
+        return jnp.pad(rows, [(0, extra)] + [(0, 0)] * (rows.ndim - 1))
+
+    return Examples(pad(examples.x), pad(examples.y), pad(examples.mask))
