@@ -36,7 +36,7 @@ class Info(eqx.Module):
     """Added to the query loss in training, e.g. HSML's ξ·L_r."""
     metrics: dict[str, Float[Array, ""]] = eqx.field(default_factory=dict)
     task_embedding: Float[Array, " d"] | None = None
-    assignments: tuple[Float[Array, "k l"], ...] = ()
+    assignments: tuple[Float[Array, "_ _"], ...] = ()
     """p^{k→k'} of each level, rows summing to 1; empty for a learner without clusters."""
 
 

@@ -69,7 +69,7 @@ class Hierarchy(eqx.Module):
 
     def __call__(
         self, task_embedding: Float[Array, " d"]
-    ) -> tuple[Float[Array, " d"], tuple[Float[Array, "k l"], ...]]:
+    ) -> tuple[Float[Array, " d"], tuple[Float[Array, "_ _"], ...]]:
         """The root's representation h^L, and every level's assignment."""
         cluster_repr, assignments = task_embedding[None], []
         for level in self.levels:

@@ -37,7 +37,7 @@ def score_tasks(
     batches = [jax.device_get(_score_batch(learner, meta, source, key, jnp.asarray(start), steps)) for start in starts]
     by_step, family, shares = zip(*batches, strict=True)
     return Scores(
-        np.concatenate(by_step)[:num_tasks],
+        np.concatenate(by_step)[:num_tasks].astype(np.float64),
         np.concatenate(family)[:num_tasks],
         None if shares[0] is None else np.concatenate(shares)[:num_tasks],
     )

@@ -23,7 +23,9 @@ BEST = HSML(
     aggregator="attention",
     example_dim=64,
     task_dim=64,
+    attention_layers=4,
     input_scale=0.2,
+    scales=(0.7,),
     reconstruction_weight=0.0,
     gate="affine",
 )

@@ -67,7 +67,7 @@ def run_block(
         tasks = jax.vmap(source.sample)(jax.random.split(task_key, training.meta_batch))
         loss, metrics, grads = meta_gradient(learner, state.meta, tasks, key=learner_key)
         updates, opt_state = optimizer.update(grads, state.opt_state, eqx.filter(state.meta, eqx.is_inexact_array))
-        seen = {"loss": loss, "gradient_norm": optax.global_norm(grads), **metrics}
+        seen = {"loss": loss, "gradient_norm": optax.tree.norm(grads), **metrics}
         return State(eqx.apply_updates(state.meta, updates), opt_state, state.step + 1), seen
 
     def go_on(carry) -> Array:

@@ -89,22 +89,23 @@ def training_curve(runs: Sequence[Run]) -> Figure:
 def assignments_beside_fits(run: Run, others: Sequence[Run], *, seed: int) -> Figure:
     """Six tasks: how far each belongs to each first-level cluster, and the curves fitted to it."""
     tasks = choose_tasks(run.config.source, 6, seed=seed)
-    figure = Figure(figsize=(10, 4.6))
-    left, right = np.ravel(figure.subfigures(1, 2, width_ratios=[1, 2.6]))
-    adapted = [adapt(run, drawn.task) for drawn in tasks]
-    heat_map(left.subplots(), tasks, adapted)
-    curves(right, tasks, run, adapted, others, columns=3)
-    return figure
+    return heat_map_and_curves(Figure(figsize=(10, 4.6)), tasks, run, others, columns=3)
 
 
 def sixteen_tasks(run: Run, others: Sequence[Run], *, seed: int) -> Figure:
     """The same for sixteen tasks, four of each family, as in the paper's appendix I."""
     tasks = choose_tasks(run.config.source, 16, seed=seed)
-    figure = Figure(figsize=(12, 7.5))
-    left, right = np.ravel(figure.subfigures(1, 2, width_ratios=[1, 3.2]))
+    return heat_map_and_curves(Figure(figsize=(12, 7.5)), tasks, run, others, columns=4)
+
+
+def heat_map_and_curves(
+    figure: Any, tasks: Sequence[Drawn], run: Run, others: Sequence[Run], *, columns: int
+) -> Figure:
+    """The two halves of both figures."""
+    left, right = figure.subfigures(1, 2, width_ratios=[1, 0.8 * columns])
     adapted = [adapt(run, drawn.task) for drawn in tasks]
     heat_map(left.subplots(), tasks, adapted)
-    curves(right, tasks, run, adapted, others, columns=4)
+    curves(right, tasks, run, adapted, others, columns=columns)
     return figure
 
 
@@ -144,7 +145,7 @@ def heat_map(axes: Axes, tasks: Sequence[Drawn], adapted: Sequence[Adapted]) -> 
     axes.set_yticks(range(len(tasks)), [drawn.name for drawn in tasks])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.set_title("soft assignment to the first level's clusters")
+    axes.set_title("share of each cluster")
 
 
 def curves(

@@ -1,29 +1,31 @@
 """Where tasks come from."""
 
-from typing import Protocol
+import abc
+import dataclasses
 
 from jaxtyping import PRNGKeyArray
 
 from metagrove.task import Spec, Task
 
 
-class Source(Protocol):
-    """A frozen dataclass of settings whose `sample` is a pure function: compiled into the training step."""
+@dataclasses.dataclass(frozen=True)
+class Source(abc.ABC):
+    """Settings, and a pure `sample` that is compiled into the training step. Subclasses are frozen dataclasses."""
 
     @property
+    @abc.abstractmethod
     def spec(self) -> Spec:
         """What every task has in common."""
-        ...
 
     @property
     def family_names(self) -> tuple[str, ...]:
         """Names of the kinds of task; `Task.family` is an index into them."""
-        ...
+        return ("task",)
 
+    @abc.abstractmethod
     def sample(self, key: PRNGKeyArray) -> Task:
-        """One task, all of it decided by `key`."""
-        ...
+        """One task, all of it decided by `key`; every task has arrays of the same shapes (pad and mask)."""
 
     def problems(self) -> list[str]:
         """What is wrong with the settings, a line each."""
-        ...
+        return []

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from metagrove.sources import Source
 from metagrove.task import Examples, Spec, Task, all_real
 
 FAMILIES: dict[str, tuple[Callable, tuple[tuple[float, float], ...]]] = {
@@ -22,7 +23,7 @@ FAMILIES: dict[str, tuple[Callable, tuple[tuple[float, float], ...]]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Functions:
+class Functions(Source):
     """Tasks drawn from the families, each equally likely; x ~ U[-5, 5] independently for every point."""
 
     families: tuple[str, ...] = ("sinusoid", "line", "quadratic", "cubic")

@@ -1,0 +1,33 @@
+"""Every test runs with shape annotations checked (see pyproject), warnings as errors and rank promotion forbidden."""
+
+import dataclasses
+
+import jax
+import pytest
+
+from metagrove import HSML, MAML, Functions, MLPNet
+from metagrove.run.config import Config, Training
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+TINY_NET = MLPNet(hidden=(8,), init_sd=0.3)
+TINY_HSML = HSML(net=TINY_NET, task_dim=6, example_dim=5, clusters=(3, 2, 1), inner_steps=2, test_permutations=2)
+LEARNERS = {
+    "maml": MAML(net=TINY_NET, inner_steps=2),
+    "maml-first-order": MAML(net=TINY_NET, inner_steps=2, first_order=True),
+    "hsml-gru": TINY_HSML,
+    "hsml-gru-sorted": dataclasses.replace(TINY_HSML, row_order="sorted", learn_scales=True),
+    "hsml-lstm": dataclasses.replace(TINY_HSML, aggregator="lstm"),
+    "hsml-mean": dataclasses.replace(TINY_HSML, aggregator="mean"),
+    "hsml-max": dataclasses.replace(TINY_HSML, aggregator="max", clusters=(2, 1)),
+    "hsml-attention": dataclasses.replace(
+        TINY_HSML, aggregator="attention", attention_layers=1, attention_heads=2, gate="affine"
+    ),
+}
+TINY_TRAINING = Training(steps=40, meta_batch=4, log_every=10, validate_every=20, validation_tasks=20, test_steps=3)
+TINY = Config(Functions(), LEARNERS["hsml-mean"], TINY_TRAINING)
+
+
+@pytest.fixture(params=LEARNERS)
+def learner(request):
+    return LEARNERS[request.param]

@@ -1,0 +1,151 @@
+"""Task embedding against NumPy written from eqs. (2)-(5), and what must not matter to it."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import LEARNERS
+
+from metagrove import Functions
+from metagrove.hsml.embed import permute_rows, sort_rows
+from metagrove.task import Examples, all_real, pad_rows
+
+SPEC = Functions().spec
+X = np.array([[1.0], [-2.0], [0.5], [3.0]], np.float32)
+Y = np.array([[0.2], [1.5], [-1.0], [2.0]], np.float32)
+
+
+def sigmoid(v):
+    return 1 / (1 + np.exp(-v))
+
+
+def gru_step(cell, x, h):
+    """r, z and the candidate, gate by gate."""
+    d = cell.hidden_size
+    wi, wh, b, bn = (np.array(a) for a in (cell.weight_ih, cell.weight_hh, cell.bias, cell.bias_n))
+    r = sigmoid(wi[:d] @ x + b[:d] + wh[:d] @ h)
+    z = sigmoid(wi[d : 2 * d] @ x + b[d : 2 * d] + wh[d : 2 * d] @ h)
+    n = np.tanh(wi[2 * d :] @ x + b[2 * d :] + r * (wh[2 * d :] @ h + bn))
+    return (1 - z) * n + z * h
+
+
+def lstm_step(cell, x, state):
+    h, c = state
+    i, f, g, o = np.split(np.array(cell.weight_ih) @ x + np.array(cell.weight_hh) @ h + np.array(cell.bias), 4)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def embed_fn(name):
+    learner = LEARNERS[name]
+    meta = jax.tree.map(lambda leaf: leaf + 0.05, learner.init(SPEC, key=jax.random.key(1)))  # biases off zero
+    return meta.embed
+
+
+@eqx.filter_jit
+def embed(module, examples, *, key=None, order="random"):
+    return module(examples, order=order, num_permutations=4, key=key)
+
+
+def example_embeddings(module, x, y):
+    net = module.example_net
+    return np.concatenate([x, y], 1) * module.input_scale @ np.array(net.weight) + np.array(net.bias)
+
+
+@pytest.mark.parametrize("name", ["hsml-gru", "hsml-lstm"])
+def test_recurrent_aggregator_equals_the_recursion(name):
+    module = embed_fn(name)
+    rows = example_embeddings(module, X, Y)
+    encoder, decoder, head = module.aggregator.encoder, module.aggregator.decoder, module.aggregator.head
+    zeros = np.zeros(encoder.hidden_size, np.float32)
+    state = zeros if name == "hsml-gru" else (zeros, zeros)
+    step = gru_step if name == "hsml-gru" else lstm_step
+    outputs, reconstructed = [], []
+    for row in rows:
+        state = step(encoder, row, state)
+        outputs.append(state if name == "hsml-gru" else state[0])
+    previous = np.zeros(rows.shape[1], np.float32)
+    for _ in rows:
+        state = step(decoder, previous, state)
+        previous = (state if name == "hsml-gru" else state[0]) @ np.array(head.weight) + np.array(head.bias)
+        reconstructed.append(previous)
+    embedding, loss = eqx.filter_jit(type(module).embed_in_order)(module, all_real(jnp.asarray(X), jnp.asarray(Y)))
+    np.testing.assert_allclose(embedding, np.mean(outputs, 0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(loss, np.mean((np.array(reconstructed[::-1]) - rows) ** 2), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "pool"), [("hsml-mean", np.mean), ("hsml-max", np.max)])
+def test_pooling_aggregator_equals_its_equations(name, pool):
+    module = embed_fn(name)
+    rows = example_embeddings(module, X, Y)
+
+    def fc(layer, v):
+        return v @ np.array(layer.weight) + np.array(layer.bias)
+
+    def relu(v):
+        return np.maximum(v, 0)
+
+    (enc1, enc2), (dec1, dec2) = module.aggregator.encoder, module.aggregator.decoder
+    encoded = fc(enc2, relu(fc(enc1, rows)))
+    decoded = fc(dec2, relu(fc(dec1, relu(encoded))))
+    embedding, loss = embed(module, all_real(jnp.asarray(X), jnp.asarray(Y)))
+    np.testing.assert_allclose(embedding, pool(encoded, axis=0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(loss, np.mean((decoded - rows) ** 2), rtol=1e-5)
+
+
+HSMLS = [name for name in LEARNERS if name.startswith("hsml")]
+
+
+@pytest.mark.parametrize("name", HSMLS)
+def test_order_of_rows_does_not_matter_at_test(name):
+    module, order = embed_fn(name), LEARNERS[name].row_order
+    forward = embed(module, all_real(jnp.asarray(X), jnp.asarray(Y)), order=order)
+    backward = embed(module, all_real(jnp.asarray(X[::-1]), jnp.asarray(Y[::-1])), order=order)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), forward, backward)
+
+
+def test_order_does_matter_to_a_recurrent_aggregator_in_training():
+    module, examples = embed_fn("hsml-gru"), all_real(jnp.asarray(X), jnp.asarray(Y))
+    first, second = (embed(module, examples, key=jax.random.key(seed))[0] for seed in (0, 1))
+    assert not np.allclose(first, second, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", HSMLS)
+def test_padding_touches_nothing(name):
+    """What stands in padded rows, wherever they are, changes neither prediction nor penalty nor their gradients."""
+    learner = LEARNERS[name]
+    meta = learner.init(SPEC, key=jax.random.key(1))
+    padded = pad_rows(all_real(jnp.asarray(X), jnp.asarray(Y)), 6)
+    fill = jnp.where(padded.mask[:, None], 0.0, 33.0)
+    padded = Examples(padded.x + fill, padded.y + fill, padded.mask)
+    padded = jax.tree.map(lambda rows: jnp.roll(rows, 1, axis=0), padded)  # not only at the end
+
+    def outcome(meta, examples):
+        predictor, info = learner.adapt(meta, examples)
+        return predictor(jnp.linspace(-5, 5, 7)[:, None]).sum() + info.penalty
+
+    whole, real = (
+        jax.jit(jax.value_and_grad(outcome))(meta, e) for e in (padded, all_real(jnp.asarray(X), jnp.asarray(Y)))
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), whole, real)
+
+
+def test_rows_are_sorted_by_x_then_y_real_ones_first():
+    x = jnp.array([[3.0], [1.0], [-9.0], [1.0]])
+    y = jnp.array([[0.0], [7.0], [0.0], [2.0]])
+    ordered = sort_rows(Examples(x, y, jnp.array([True, True, False, True])))
+    np.testing.assert_array_equal(ordered.x[:, 0], [1, 1, 3, -9])
+    np.testing.assert_array_equal(ordered.y[:, 0], [2, 7, 0, 0])
+    np.testing.assert_array_equal(ordered.mask, [True, True, True, False])
+
+
+def test_permutations_are_uniform_and_do_not_depend_on_padding():
+    examples = all_real(jnp.arange(3.0)[:, None], jnp.zeros((3, 1)))
+    keys = jax.random.split(jax.random.key(0), 600)
+    orders = jax.vmap(lambda key: permute_rows(examples, key).x[:, 0])(keys)
+    _, counts = np.unique(np.array(orders), axis=0, return_counts=True)
+    assert len(counts) == 6
+    assert counts.min() > 60  # 100 expected, sd 9
+    longer = jax.vmap(lambda key: permute_rows(pad_rows(examples, 8), key).x[:3, 0])(keys)
+    np.testing.assert_array_equal(longer, orders)

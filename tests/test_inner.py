@@ -1,0 +1,59 @@
+"""The inner loop on a problem whose path and meta-gradient have a closed form."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from metagrove.inner import descend, sgd
+
+
+def half_square(target):
+    return lambda theta: 0.5 * jnp.square(theta - target).sum()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_path_of_a_quadratic_is_a_geometric_sequence(steps):
+    start, target, rate = jnp.array([3.0, -1.0]), jnp.array([1.0, 2.0]), 0.1
+    last, path = descend(half_square(target), start, sgd(rate), steps)
+    expected = np.array(target) + (1 - rate) ** np.arange(steps + 1)[:, None] * np.array(start - target)
+    np.testing.assert_allclose(path, expected, rtol=1e-5)
+    np.testing.assert_array_equal(last, path[-1])
+
+
+@pytest.mark.parametrize("first_order", [True, False])
+def test_meta_gradient_of_a_quadratic(first_order):
+    """θ_T - a = (1-α)^T (θ-a): second order has a factor (1-α)^T more than first order."""
+    target, query_target, rate, steps = jnp.array([1.0, 2.0]), jnp.array([0.0, 1.0]), 0.1, 4
+
+    def query_loss(start):
+        last, _ = descend(half_square(target), start, sgd(rate), steps, first_order=first_order)
+        return half_square(query_target)(last)
+
+    start = jnp.array([3.0, -1.0])
+    last = np.array(target) + (1 - rate) ** steps * np.array(start - target)
+    factor = 1.0 if first_order else (1 - rate) ** steps
+    np.testing.assert_allclose(jax.grad(query_loss)(start), factor * (last - np.array(query_target)), rtol=1e-5)
+
+
+def test_meta_gradient_equals_finite_differences():
+    with jax.enable_x64(True):
+        start = jnp.array([0.3, -0.7])
+
+        def query_loss(theta):
+            last, _ = descend(lambda t: jnp.sin(t[0] * 3) * t[1] + (t**4).sum(), theta, sgd(0.05), 3)
+            return jnp.cos(last).sum()
+
+        eps = 1e-6
+        numeric = [(query_loss(start.at[i].add(eps)) - query_loss(start.at[i].add(-eps))) / (2 * eps) for i in range(2)]
+        np.testing.assert_allclose(jax.grad(query_loss)(start), np.array(numeric), rtol=1e-7)
+
+
+def test_three_second_derivatives_are_exact_too():
+    """Differentiable to any order: d²/dθ² of the adapted quadratic's query loss is (1-α)^{2T}."""
+
+    def query_loss(theta):
+        last, _ = descend(lambda t: 0.5 * (t - 2.0) ** 2, theta, sgd(0.2), 3)
+        return 0.5 * last**2
+
+    assert jax.grad(jax.grad(query_loss))(1.0) == pytest.approx((1 - 0.2) ** 6, rel=1e-5)

@@ -1,0 +1,135 @@
+"""One table: every learner through the same checks. Few compiled functions serve them all."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import LEARNERS, TINY_TRAINING
+
+from metagrove import Functions, Spec
+from metagrove.learner import after_each_step
+from metagrove.losses import mse
+from metagrove.outer import meta_gradient
+from metagrove.run.config import Config
+from metagrove.run.train import init_state, run_block
+from metagrove.task import all_real, pad_rows
+
+SOURCE = Functions(min_shots=2)
+
+
+@eqx.filter_jit
+def adapt_and_score(learner, meta, task, steps):
+    predictor, info = learner.adapt(meta, task.support, steps=steps)
+    return predictor(task.query.x), after_each_step(info.path, task.query, mse)
+
+
+@eqx.filter_jit
+def loss_and_grads(learner, meta, task, key):
+    return eqx.filter_value_and_grad(lambda meta: learner.meta_loss(meta, task, key=key)[0])(meta)
+
+
+@pytest.fixture(scope="module")
+def start():
+    """Each learner's first `meta`, drawn once."""
+    drawn = {}
+
+    def get(learner):
+        if learner not in drawn:
+            drawn[learner] = eqx.filter_jit(learner.init)(SOURCE.spec, key=jax.random.key(0))
+        return drawn[learner]
+
+    return get
+
+
+def some_tasks(count=3):
+    return jax.vmap(SOURCE.sample)(jax.random.split(jax.random.key(7), count))
+
+
+def test_contract(learner, start):
+    meta, task = start(learner), SOURCE.sample(jax.random.key(1))
+    prediction, path = adapt_and_score(learner, meta, task, None)
+    assert prediction.shape == task.query.y.shape
+    assert path.shape == (learner.inner_steps + 1,)
+    np.testing.assert_allclose(path[-1], mse(prediction, task.query.y, task.query.mask), rtol=1e-4)
+    assert hash(learner) == hash(dataclasses.replace(learner))
+    assert learner.problems() == []
+
+
+def test_number_of_inner_steps_is_free_at_test_and_nothing_is_random(learner, start):
+    meta, task = start(learner), SOURCE.sample(jax.random.key(1))
+    _, trained = adapt_and_score(learner, meta, task, None)
+    _, longer = adapt_and_score(learner, meta, task, learner.inner_steps + 2)
+    assert len(longer) == len(trained) + 2
+    np.testing.assert_allclose(longer[: len(trained)], trained, rtol=1e-4)
+    np.testing.assert_array_equal(adapt_and_score(learner, meta, task, None)[1], trained)
+
+
+@pytest.mark.parametrize("name", ["maml", "hsml-mean"])
+def test_jit_equals_eager(name, start):
+    learner = LEARNERS[name]
+    meta, task = start(learner), SOURCE.sample(jax.random.key(1))
+    predictor, _ = learner.adapt(meta, task.support)
+    prediction, _ = adapt_and_score(learner, meta, task, None)
+    np.testing.assert_allclose(predictor(task.query.x), prediction, rtol=1e-4, atol=1e-5)
+
+
+def test_batch_of_tasks_of_different_sizes_equals_a_loop(learner, start):
+    meta, tasks, key = start(learner), some_tasks(), jax.random.key(2)
+    loss, _, grads = eqx.filter_jit(meta_gradient)(learner, meta, tasks, key=key)
+    each = [
+        loss_and_grads(learner, meta, jax.tree.map(lambda leaf, i=i: leaf[i], tasks), task_key)
+        for i, task_key in enumerate(jax.random.split(key, 3))
+    ]
+    assert len({int(n) for n in tasks.support.mask.sum(1)}) > 1
+    np.testing.assert_allclose(loss, np.mean([float(value) for value, _ in each]), rtol=1e-4)
+    mean = jax.tree.map(lambda *leaves: np.stack(leaves).mean(0), *[g for _, g in each])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), grads, mean)
+    check_every_leaf_learns(grads)
+
+
+def check_every_leaf_learns(grads):
+    leaves = jax.tree_util.tree_leaves_with_path(grads)
+    assert all(np.isfinite(leaf).all() for _, leaf in leaves)
+    assert [jax.tree_util.keystr(path) for path, leaf in leaves if not np.abs(np.array(leaf)).max() > 0] == []
+
+
+def test_padding_does_not_change_the_prediction(learner, start):
+    meta, x = start(learner), jnp.array([[-4.0], [-1.5], [0.7], [2.2], [4.4]])
+    task = dataclasses.replace(SOURCE.sample(jax.random.key(1)), support=all_real(x, jnp.sin(x) + 1))
+    padded = dataclasses.replace(task, support=pad_rows(task.support, 8))
+    plain, same = (adapt_and_score(learner, meta, t, None)[0] for t in (task, padded))
+    np.testing.assert_allclose(plain, same, rtol=1e-3, atol=1e-5)
+
+
+def test_the_loss_falls_and_a_second_block_does_not_trace_again(learner):
+    traces = []
+
+    @dataclasses.dataclass(frozen=True)
+    class Counted(Functions):
+        def sample(self, key):
+            traces.append(key)
+            return super().sample(key)
+
+    training = dataclasses.replace(TINY_TRAINING, outer_lr=0.01, meta_batch=8)
+    config = Config(Counted(families=("line",)), learner, training)
+    state, losses = init_state(config), []
+    for stop in (10, 200, 400):
+        state, block = run_block(learner, config.source, training, state, jnp.asarray(stop, jnp.int32))
+        losses.append(float(block.means["loss"]))
+        if stop == 10:
+            first = len(traces)
+    assert int(state.step) == 400
+    assert len(traces) == first
+    assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize("name", ["maml", "hsml-gru", "hsml-attention"])
+def test_two_inputs_and_two_outputs(name):
+    learner = LEARNERS[name]
+    meta = learner.init(Spec(x_shape=(2,), y_dim=2), key=jax.random.key(0))
+    x = jax.random.normal(jax.random.key(1), (5, 2))
+    predictor, _ = eqx.filter_jit(learner.adapt)(meta, all_real(x, x[:, ::-1]))
+    assert predictor(x).shape == (5, 2)
