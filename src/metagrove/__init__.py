@@ -6,6 +6,7 @@ from metagrove.nets.mlp import MLPNet
 from metagrove.nets.own import per_example
 from metagrove.rivals.maml import MAML
 from metagrove.run.api import Adapted, Run, load, train
+from metagrove.sources import Source
 from metagrove.sources.functions import Functions
 from metagrove.task import Examples, Spec, Task
 
@@ -20,6 +21,7 @@ __all__ = [
     "Learner",
     "MLPNet",
     "Run",
+    "Source",
     "Spec",
     "Task",
     "load",

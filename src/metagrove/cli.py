@@ -14,6 +14,7 @@ from metagrove.errors import MetagroveError
 from metagrove.run.config import LEARNERS, Config
 from metagrove.run.presets import PRESETS, preset
 
+STOPPED = 130
 Positional = tyro.conf.Positional
 
 
@@ -88,6 +89,42 @@ class Show:
 
 
 @dataclasses.dataclass(frozen=True)
+class Demo:
+    """Train HSML and MAML for about two minutes, set them beside a released model, draw the figures."""
+
+    out: Path = Path("runs/demo")
+    """Where the figures go."""
+
+    def __call__(self) -> int:
+        from metagrove.demo import demo
+
+        return 0 if demo(self.out) else STOPPED
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduce:
+    """Run a whole experiment, going on where it stopped, and write its result file."""
+
+    name: Positional[str | None] = None
+    """Which experiment."""
+    list: bool = False
+    """Show the experiments and their expected time instead."""
+    out: Path = Path("results")
+    """Where the result file goes."""
+    release: Path | None = None
+    """Also copy the runs chosen on validation to this folder of released models."""
+
+    def __call__(self) -> int:
+        from metagrove.run.reports import print_experiments
+        from metagrove.run.reproduce import reproduce
+
+        if self.list or self.name is None:
+            print_experiments()
+            return 0
+        return 0 if reproduce(self.name, out=self.out, release=self.release) else STOPPED
+
+
+@dataclasses.dataclass(frozen=True)
 class Train:
     """Settings of one training."""
 
@@ -98,7 +135,14 @@ class Train:
     """Go on from the folder's last checkpoint."""
 
 
-COMMANDS = {"evaluate": Evaluate, "compare": Compare, "list": List, "show": Show}
+COMMANDS = {
+    "evaluate": Evaluate,
+    "compare": Compare,
+    "show": Show,
+    "list": List,
+    "demo": Demo,
+    "reproduce": Reproduce,
+}
 FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed)
 USAGE = """\
 metagrove learns how to learn from many small problems that are not all alike.
@@ -108,6 +152,8 @@ metagrove learns how to learn from many small problems that are not all alike.
   metagrove compare RUN RUN ...                        the same tasks for each, paired differences
   metagrove show RUN                                   draw its figures
   metagrove list                                       presets, learners and released models
+  metagrove demo                                       a tour of about two minutes
+  metagrove reproduce NAME                             a whole experiment of the paper, resumable
 
 RUN is a run folder or a released model's name. --debug shows the traceback of an error.
 
@@ -130,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         print("metagrove: stopped", file=sys.stderr)
-        return 130
+        return STOPPED
 
 
 def dispatch(args: list[str]) -> int:
@@ -147,8 +193,7 @@ def dispatch(args: list[str]) -> int:
         case ["train", *rest]:
             return train(rest)
         case [command, *rest] if command in COMMANDS:
-            tyro.cli(COMMANDS[command], args=rest, prog=f"metagrove {command}", config=FLAT)()
-            return 0
+            return tyro.cli(COMMANDS[command], args=rest, prog=f"metagrove {command}", config=FLAT)() or 0
         case _:
             command = args[0]
             near = difflib.get_close_matches(command, ["train", *COMMANDS], n=1)
@@ -179,7 +224,7 @@ def train(args: list[str]) -> int:
     done = train_into(settings.config, folder, resume=settings.resume, command=command)
     again = command if settings.resume else f"{command} --resume"
     print(f"trained: {folder}" if done else f"stopped, nothing lost; go on with: {again}", file=sys.stderr)
-    return 0 if done else 130
+    return 0 if done else STOPPED
 
 
 def take_learner(args: list[str]) -> tuple[str, str | None, list[str]]:

@@ -58,7 +58,7 @@ def ci95(values: np.ndarray) -> np.ndarray:
     """Half the width of the 95 % confidence interval of the mean over tasks, 1.96·sd/√n."""
     if values.shape[0] < 2:
         return np.full(values.shape[1:], np.nan)
-    return 1.96 * values.std(0, ddof=1) / np.sqrt(values.shape[0])
+    return np.asarray(1.96 * values.std(0, ddof=1) / np.sqrt(values.shape[0]))
 
 
 def best_step(scores: Scores) -> int:

@@ -30,7 +30,7 @@ BEST = HSML(
     gate="affine",
 )
 COSINE = Training(schedule="cosine", warmup_steps=500, clip_norm=1.0)
-QUICK = Training(steps=8000, schedule="cosine", warmup_steps=200, clip_norm=1.0)
+QUICK = Training(steps=6000, schedule="cosine", warmup_steps=200, clip_norm=1.0)
 
 PRESETS: dict[str, Preset] = {
     "toy-quick": Preset(
@@ -38,6 +38,10 @@ PRESETS: dict[str, Preset] = {
     ),
     "toy-5shot": Preset("the paper's protocol, table 1, 5 points", Config(Functions(), HSML())),
     "toy-10shot": Preset("the paper's protocol, table 1, 10 points", Config(Functions(shots=10), HSML())),
+    "toy-5shot-sorted": Preset(
+        "the paper's protocol but for one thing: rows are sorted in training too",
+        Config(Functions(), HSML(row_order="sorted")),
+    ),
     "toy-5shot-best": Preset("the same budget, our best learner, 5 points", Config(Functions(), BEST, COSINE)),
     "toy-10shot-best": Preset(
         "the same budget, our best learner, 10 points", Config(Functions(shots=10), BEST, COSINE)

@@ -13,6 +13,7 @@ from metagrove.run.api import Run, load
 from metagrove.run.config import LEARNERS, to_json
 from metagrove.run.evaluate import compare, summarize
 from metagrove.run.presets import PRESETS
+from metagrove.run.reproduce import EXPERIMENTS
 
 
 def evaluation(name: str, *, num_tasks: int, seed: int) -> dict[str, Any]:
@@ -108,3 +109,12 @@ def print_list() -> None:
         )
     for table in (presets, learners, models):
         console.print(table)
+
+
+def print_experiments() -> None:
+    """What `reproduce` can run."""
+    table = Table("experiment", "what it is", "trainings", "minutes on two cores", title="metagrove reproduce NAME")
+    for name, experiment in EXPERIMENTS.items():
+        trainings = sum(len(row.seeds) for row in experiment.rows)
+        table.add_row(name, experiment.about, str(trainings), str(experiment.minutes))
+    Console().print(table)

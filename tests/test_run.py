@@ -1,0 +1,235 @@
+"""Training runs: they go on bit for bit, lose nothing, and stop with a reason."""
+
+import dataclasses
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import equinox as eqx
+import filelock
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import TINY
+
+from metagrove.errors import DivergedError, InputError, RunError
+from metagrove.losses import mse
+from metagrove.run import checkpoint, folders
+from metagrove.run import train as train_module
+from metagrove.run.train import init_state, run_block, train
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One tiny run of 40 steps."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    assert train(TINY, folder)
+    return folder
+
+
+def tree_of(folder, name="last"):
+    like = eqx.filter_eval_shape(init_state, TINY)
+    return checkpoint.load(folder, name, like if name == "last" else like.meta)
+
+
+def assert_same(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def stop_after(monkeypatch, step):
+    """As if Ctrl-C were pressed in the block that ends at `step`."""
+    real = run_block
+
+    def block(*args):
+        result = real(*args)
+        if int(result[0].step) == step:
+            signal.raise_signal(signal.SIGINT)
+        return result
+
+    monkeypatch.setattr(train_module, "run_block", block)
+
+
+def test_what_a_run_leaves_behind(finished):
+    about = checkpoint.read_json(finished / "run.json")
+    assert about["config"]["learner"]["name"] == "hsml"
+    assert set(about["provenance"]) == {"command", "versions", "hardware"}
+    records = folders.read_metrics(finished)
+    assert [r["step"] for r in records] == [10, 20, 30, 40]
+    assert all(np.isfinite(r["loss"]) and r["reconstruction_loss"] > 0 for r in records)
+    checks = {r["step"]: r["validation"] for r in records if "validation" in r}
+    assert list(checks) == [20, 40]
+    best = checkpoint.read_json(finished / "best.json")
+    assert best["validation"] == checks[best["step"]]
+    assert best["validation"]["value"] == min(check["value"] for check in checks.values())
+    assert sorted(p.suffix for p in finished.glob("*-*")) == [".safetensors", ".safetensors"]
+
+
+def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(finished, tmp_path, monkeypatch):
+    stop_after(monkeypatch, 30)  # between two validations
+    assert not train(TINY, tmp_path)
+    assert checkpoint.read_json(tmp_path / "last.json")["step"] == 30
+    monkeypatch.undo()
+    assert train(TINY, tmp_path, resume=True)
+    assert_same(tree_of(tmp_path)[0], tree_of(finished)[0])
+    assert_same(tree_of(tmp_path, "best")[0], tree_of(finished, "best")[0])
+    assert folders.read_metrics(tmp_path) == folders.read_metrics(finished)
+
+
+def test_where_blocks_end_does_not_matter(finished, tmp_path):
+    config = TINY.with_settings(log_every=7)
+    assert train(config, tmp_path)
+    assert_same(tree_of(tmp_path)[0], tree_of(finished)[0])
+
+
+def test_seeds_differ(finished, tmp_path):
+    train(TINY.with_settings(seed=1, steps=10), tmp_path)
+    assert folders.read_metrics(tmp_path)[0]["loss"] != folders.read_metrics(finished)[0]["loss"]
+
+
+@pytest.mark.parametrize("moment", ["weights", "json"])
+def test_a_save_that_fails_halfway_loses_nothing(finished, tmp_path, monkeypatch, moment):
+    monkeypatch.setattr(train_module, "VALIDATION_SEED", 0)
+    stop_after(monkeypatch, 20)
+    train(TINY, tmp_path)
+    monkeypatch.undo()
+    real, before = os.replace, tree_of(tmp_path)
+
+    def full(source, target):
+        if (str(target).endswith(".json")) == (moment == "json") and "last" in str(target):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(source, target)
+
+    monkeypatch.setattr(checkpoint.os, "replace", full)
+    with pytest.raises(RunError, match=r"No space left.*free some space.*--resume"):
+        train(TINY, tmp_path, resume=True)
+    monkeypatch.undo()
+    assert_same(tree_of(tmp_path)[0], before[0])
+    assert not list(tmp_path.glob(".*.safetensors.*"))  # no half-written file is left
+    assert train(TINY, tmp_path, resume=True)
+    assert_same(tree_of(tmp_path)[0], tree_of(finished)[0])
+
+
+def test_killed_without_warning_goes_on_from_the_last_checkpoint(finished, tmp_path, monkeypatch):
+    real = folders.append_metrics
+
+    def die(folder, record):
+        real(folder, record)
+        if record["step"] == 30:
+            raise MemoryError  # nothing in the loop catches this, as nothing catches SIGKILL
+
+    monkeypatch.setattr(folders, "append_metrics", die)
+    with pytest.raises(MemoryError):
+        train(TINY, tmp_path)
+    monkeypatch.undo()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 31, "lo')  # a line cut off by the crash
+    train(TINY, tmp_path, resume=True)
+    assert_same(tree_of(tmp_path)[0], tree_of(finished)[0])
+    assert folders.read_metrics(tmp_path) == folders.read_metrics(finished)
+
+
+def diverging(prediction, y, mask):
+    return mse(prediction, y, mask) * jnp.where(jnp.abs(y).max() > 8, jnp.nan, 1.0)
+
+
+def test_a_nan_stops_the_run_and_names_step_and_quantity(tmp_path):
+    learner = dataclasses.replace(TINY.learner, loss=diverging)
+    with pytest.raises(DivergedError, match=r"gradient_norm and loss is not finite at meta-step \d+: lower --inner-lr"):
+        train(dataclasses.replace(TINY, learner=learner), tmp_path)
+
+
+def test_state_before_a_nan_is_kept():
+    config = dataclasses.replace(TINY, learner=dataclasses.replace(TINY.learner, loss=diverging))
+    start = init_state(config)
+    state, block = run_block(config.learner, config.source, config.training, start, jnp.asarray(40, jnp.int32))
+    assert int(state.step) < 40
+    assert not bool(block.finite["loss"])
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.meta))
+
+
+def test_two_trainings_in_one_folder_are_refused(tmp_path):
+    with filelock.FileLock(tmp_path / ".lock"), pytest.raises(RunError, match="another training is writing"):
+        train(TINY, tmp_path)
+
+
+def test_an_existing_run_is_not_overwritten(finished):
+    with pytest.raises(InputError, match="already holds a run: go on with it by --resume"):
+        train(TINY, finished)
+
+
+def test_resume_with_other_settings_is_refused(finished):
+    with pytest.raises(InputError, match=r"inner_lr was 0\.001, now 0\.5"):
+        train(TINY.with_settings(inner_lr=0.5), finished, resume=True)
+
+
+def test_training_works_in_a_thread(tmp_path):
+    thread = threading.Thread(target=train, args=(TINY.with_settings(steps=10), tmp_path))
+    thread.start()
+    thread.join()
+    assert (tmp_path / "best.json").exists()
+
+
+def corrupt(folder, tmp_path, change):
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    change(copy)
+    return copy
+
+
+def weights_of(folder):
+    return folder / json.loads((folder / "last.json").read_text())["weights"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: weights_of(f).write_bytes(weights_of(f).read_bytes()[:-9]), "is damaged: its checksum"),
+        (lambda f: weights_of(f).unlink(), "cannot be read.*incomplete"),
+        (lambda f: (f / "last.json").write_text('{"format": 1, "we'), "is not JSON.*truncated"),
+        (lambda f: (f / "last.json").write_text("[]"), "not a file of metagrove"),
+        (lambda f: (f / "last.json").write_text('{"format": 99}'), "format 99.*upgrade metagrove"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_with_a_reason(finished, tmp_path, change, message):
+    with pytest.raises(RunError, match=message):
+        tree_of(corrupt(finished, tmp_path, change))
+
+
+def test_a_checkpoint_of_other_shapes_is_refused(finished):
+    other = eqx.filter_eval_shape(init_state, TINY.with_settings(clusters=(5, 2, 1)))
+    with pytest.raises(RunError, match=r"does not fit.*centers \(3, 6\) instead of \(5, 6\)"):
+        checkpoint.load(finished, "last", other)
+
+
+def test_a_real_ctrl_c_leaves_cleanly_with_code_130(tmp_path):
+    """The whole command in a process of its own, stopped by a signal, resumed to the end."""
+    command = [
+        sys.executable,
+        "-m",
+        "metagrove",
+        "train",
+        "toy-quick",
+        "--learner",
+        "maml",
+        "--out",
+        str(tmp_path / "r"),
+    ]
+    command += ["--steps", "100000", "--validation-tasks", "10", "--meta-batch", "2", "--inner-steps", "1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if "validation" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.stderr.read()
+    assert process.returncode == 130
+    assert "stopped, nothing lost; go on with: metagrove train toy-quick" in rest
+    assert "Traceback" not in rest
+    assert checkpoint.read_json(tmp_path / "r" / "last.json")["step"] >= 1000

@@ -1,0 +1,40 @@
+"""The wheel, built and installed in a clean environment outside the repository, uses a shipped model."""
+
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = """
+import metagrove as mg
+adapted = mg.load("toy-5shot-best").adapt([-3, -1, 0.5, 2, 4], [-5, -1, 2, 5, 9])
+print(mg.__file__, float(adapted.predict([1.0])[0, 0]), adapted.assignments[0].shape)
+"""
+
+
+@pytest.mark.slow
+def test_wheel_works_in_a_clean_environment(tmp_path):
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, ROOT], check=True, capture_output=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    for model in ("toy-5shot", "toy-10shot", "toy-5shot-best", "toy-10shot-best"):
+        assert f"metagrove/models/{model}/run.json" in names
+    assert "metagrove/py.typed" in names
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], check=True, cwd=tmp_path)
+    done = subprocess.run([python, "-c", SCRIPT], check=True, cwd=tmp_path, capture_output=True, text=True)
+    where, prediction, *_ = done.stdout.split()
+    assert str(tmp_path) in where
+    assert abs(float(prediction) - 3.0) < 0.3  # y = 2x + 1
+    shown = subprocess.run(
+        [python, "-m", "metagrove", "list"], check=True, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "toy-10shot-best" in shown.stdout
