@@ -131,26 +131,23 @@ def test_a_folder_that_cannot_be_written(tmp_path, capsys):
     assert "could not be written (Not a directory)" in capsys.readouterr().err
 
 
-def limited(*args, **options):
-    return subprocess.run([sys.executable, "-m", "metagrove", *args], capture_output=True, text=True, **options)
+SMALL_FILES = """
+import resource, signal, sys
+from metagrove.cli import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+sys.exit(main())
+"""
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs resource limits")
 def test_a_disk_that_is_full(tmp_path):
     """A real limit of the system on the size of a file stands in for the full disk."""
-    import resource
-
-    def small_files():
-        import signal
-
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-
     out = tmp_path / "run"
     args = ["train", "toy-5shot", "--learner", "maml", *TINY_FLAGS, "--hidden", "64", "64", "--out", str(out)]
-    result = limited(*args, preexec_fn=small_files)
+    result = subprocess.run([sys.executable, "-c", SMALL_FILES, *args], capture_output=True, text=True, check=False)
     assert result.returncode == 3
     assert result.stderr.splitlines()[-1].startswith(f"metagrove: {out}")
     assert "could not be written (File too large)" in result.stderr
     assert [p.name for p in out.iterdir() if p.suffix == ".safetensors" or p.name.startswith(".best")] == []
-    assert limited(*args, "--resume").returncode == 0
+    assert main([*args, "--resume"]) == 0

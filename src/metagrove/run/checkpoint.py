@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -109,24 +108,28 @@ def save_error(path: Path, error: OSError) -> RunError:
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:
-    """The arrays of a tree under dotted names, e.g. cluster.levels.0.centers."""
+    """The arrays of a tree under dotted names, e.g. cluster.levels.0.centers; other leaves are settings, not state."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="."): leaf
-        for path, leaf in leaves
-        if eqx.is_array_like(leaf) or hasattr(leaf, "shape")
-    }
+    return {name_of(path): leaf for path, leaf in leaves if hasattr(leaf, "shape")}
 
 
-def fill(like: Any, arrays: Mapping[str, np.ndarray], path: Path) -> Any:
+def name_of(path: Any) -> str:
+    """A leaf's dotted name."""
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def fill(like: Any, arrays: Mapping[str, np.ndarray], file: Path) -> Any:
     """`like` with its arrays replaced by those of the same name, every name and shape accounted for."""
     wanted = named_leaves(like)
     wrong = sorted(set(wanted) ^ set(arrays)) + [
-        f"{key} {arrays[key].shape} instead of {tuple(leaf.shape)}"
-        for key, leaf in wanted.items()
-        if key in arrays and arrays[key].shape != tuple(leaf.shape)
+        f"{name} {arrays[name].shape} instead of {tuple(leaf.shape)}"
+        for name, leaf in wanted.items()
+        if name in arrays and arrays[name].shape != tuple(leaf.shape)
     ]
     if wrong:
-        raise RunError(f"{path} does not fit the run's settings: {', '.join(wrong[:3])}")
-    leaves = [jnp.asarray(arrays[key], wanted[key].dtype) for key in wanted]
-    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+        raise RunError(f"{file} does not fit the run's settings: {', '.join(wrong[:3])}")
+
+    def replace(path: Any, leaf: Any) -> Any:
+        return jnp.asarray(arrays[name_of(path)], leaf.dtype) if hasattr(leaf, "shape") else leaf
+
+    return jax.tree_util.tree_map_with_path(replace, like)

@@ -1,6 +1,7 @@
 """What `evaluate`, `compare` and `list` tell: plain data first, then a table of it for a person."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -73,12 +74,18 @@ def print_comparison(result: dict[str, Any]) -> None:
     """A row for each run."""
     first = result["runs"][0]
     table = Table(title=f"{first['metric']} on {result['num_tasks']} tasks, seed {result['seed']}")
-    for heading in ("run", "learner", "error ± 95 % CI", f"minus {first['run']} (paired)", *first["by_family"]):
+    for heading in (
+        "run",
+        "learner",
+        "error ± 95 % CI",
+        f"minus {Path(first['run']).name} (paired)",
+        *first["by_family"],
+    ):
         table.add_column(heading, justify="left" if heading in ("run", "learner") else "right")
     for row in result["runs"]:
         paired = row["minus_first"]
         table.add_row(
-            row["run"],
+            Path(row["run"]).name,
             row["learner"],
             f"{row['value']:.3f} ± {row['value_ci95']:.3f}",
             "" if row is first else f"{paired['difference']:+.3f} ± {paired['ci95']:.3f}",
