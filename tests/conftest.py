@@ -9,6 +9,7 @@ from metagrove import HSML, MAML, Functions, MLPNet
 from metagrove.run.config import Config, Training
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of the time
 
 TINY_NET = MLPNet(hidden=(8,), init_sd=0.3)
 TINY_HSML = HSML(net=TINY_NET, task_dim=6, example_dim=5, clusters=(3, 2, 1), inner_steps=2, test_permutations=2)
@@ -16,8 +17,7 @@ LEARNERS = {
     "maml": MAML(net=TINY_NET, inner_steps=2),
     "maml-first-order": MAML(net=TINY_NET, inner_steps=2, first_order=True),
     "hsml-gru": TINY_HSML,
-    "hsml-gru-sorted": dataclasses.replace(TINY_HSML, row_order="sorted", learn_scales=True),
-    "hsml-lstm": dataclasses.replace(TINY_HSML, aggregator="lstm"),
+    "hsml-lstm": dataclasses.replace(TINY_HSML, aggregator="lstm", row_order="sorted", learn_scales=True),
     "hsml-mean": dataclasses.replace(TINY_HSML, aggregator="mean"),
     "hsml-max": dataclasses.replace(TINY_HSML, aggregator="max", clusters=(2, 1)),
     "hsml-attention": dataclasses.replace(

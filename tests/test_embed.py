@@ -111,26 +111,6 @@ def test_order_does_matter_to_a_recurrent_aggregator_in_training():
     assert not np.allclose(first, second, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", HSMLS)
-def test_padding_touches_nothing(name):
-    """What stands in padded rows, wherever they are, changes neither prediction nor penalty nor their gradients."""
-    learner = LEARNERS[name]
-    meta = learner.init(SPEC, key=jax.random.key(1))
-    padded = pad_rows(all_real(jnp.asarray(X), jnp.asarray(Y)), 6)
-    fill = jnp.where(padded.mask[:, None], 0.0, 33.0)
-    padded = Examples(padded.x + fill, padded.y + fill, padded.mask)
-    padded = jax.tree.map(lambda rows: jnp.roll(rows, 1, axis=0), padded)  # not only at the end
-
-    def outcome(meta, examples):
-        predictor, info = learner.adapt(meta, examples)
-        return predictor(jnp.linspace(-5, 5, 7)[:, None]).sum() + info.penalty
-
-    whole, real = (
-        jax.jit(jax.value_and_grad(outcome))(meta, e) for e in (padded, all_real(jnp.asarray(X), jnp.asarray(Y)))
-    )
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), whole, real)
-
-
 def test_rows_are_sorted_by_x_then_y_real_ones_first():
     x = jnp.array([[3.0], [1.0], [-9.0], [1.0]])
     y = jnp.array([[0.0], [7.0], [0.0], [2.0]])

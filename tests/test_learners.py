@@ -15,7 +15,7 @@ from metagrove.losses import mse
 from metagrove.outer import meta_gradient
 from metagrove.run.config import Config
 from metagrove.run.train import init_state, run_block
-from metagrove.task import all_real, pad_rows
+from metagrove.task import Examples, all_real
 
 SOURCE = Functions(min_shots=2)
 
@@ -58,7 +58,9 @@ def test_contract(learner, start):
     assert learner.problems() == []
 
 
-def test_number_of_inner_steps_is_free_at_test_and_nothing_is_random(learner, start):
+@pytest.mark.parametrize("name", ["maml", "hsml-gru", "hsml-attention"])
+def test_number_of_inner_steps_is_free_at_test_and_nothing_is_random(name, start):
+    learner = LEARNERS[name]
     meta, task = start(learner), SOURCE.sample(jax.random.key(1))
     _, trained = adapt_and_score(learner, meta, task, None)
     _, longer = adapt_and_score(learner, meta, task, learner.inner_steps + 2)
@@ -96,12 +98,17 @@ def check_every_leaf_learns(grads):
     assert [jax.tree_util.keystr(path) for path, leaf in leaves if not np.abs(np.array(leaf)).max() > 0] == []
 
 
-def test_padding_does_not_change_the_prediction(learner, start):
-    meta, x = start(learner), jnp.array([[-4.0], [-1.5], [0.7], [2.2], [4.4]])
+def test_padding_changes_neither_loss_nor_gradients(learner, start):
+    """Whatever stands in padded rows, wherever they are."""
+    meta, x, key = start(learner), jnp.array([[-4.0], [-1.5], [0.7], [2.2], [4.4]]), jax.random.key(3)
     task = dataclasses.replace(SOURCE.sample(jax.random.key(1)), support=all_real(x, jnp.sin(x) + 1))
-    padded = dataclasses.replace(task, support=pad_rows(task.support, 8))
-    plain, same = (adapt_and_score(learner, meta, t, None)[0] for t in (task, padded))
-    np.testing.assert_allclose(plain, same, rtol=1e-3, atol=1e-5)
+    junk = Examples(jnp.full((3, 1), 33.0), jnp.full((3, 1), -7.0), jnp.zeros(3, bool))
+    longer = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), task.support, junk)
+    plain, padded = (
+        loss_and_grads(learner, meta, dataclasses.replace(task, support=support), key)
+        for support in (task.support, longer)
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5), plain, padded)
 
 
 def test_the_loss_falls_and_a_second_block_does_not_trace_again(learner):

@@ -67,10 +67,26 @@ def speed(result: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+def scale(result: dict[str, Any]) -> list[list[str]]:
+    """The same for more tasks a meta-step."""
+    heading = ["", "tasks a meta-step", "meta-steps/s", "tasks/s", "peak memory, MB"]
+    return [heading] + [
+        [
+            r["what"],
+            f"{r['tasks']:,}",
+            f"{r['steps_per_second']:.1f}",
+            f"{r['steps_per_second'] * r['tasks']:,.0f}",
+            f"{r['peak_memory_mb']:.0f}",
+        ]
+        for r in result["scale"]
+    ]
+
+
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[list[str]]]]] = {
     "toy": ("toy", toy),
     "toy-by-family": ("toy", by_family),
     "toy-speed": ("benchmark-toy", speed),
+    "toy-scale": ("benchmark-toy", scale),
 }
 
 
