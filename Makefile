@@ -23,7 +23,7 @@ test: lint  ## everything that must hold
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 bench: $(READY)  ## speed against PyTorch, on the same work in the same run
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
 	$(BIN)/python benchmarks/toy.py --out results/benchmark-toy.json
 
 tables: $(READY)  ## write the results' tables into the documents

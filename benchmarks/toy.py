@@ -61,7 +61,6 @@ def peers(which: str, tasks: int):
 
 def measure(what: str, tasks: int, seconds: float) -> dict:
     """In this process: meta-steps a second, compile time and peak memory of one row."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     steps, compile_seconds = peers(what, tasks) if what.startswith("PyTorch") else ours(what, tasks)
     count = 1
     while True:
@@ -78,7 +77,6 @@ def measure(what: str, tasks: int, seconds: float) -> dict:
         "steps_per_second": count / took,
         "compile_seconds": compile_seconds,
         "peak_memory_mb": peak / 1024,
-        "peak_memory_above_import_mb": (peak - before) / 1024,
     }
 
 

@@ -24,8 +24,18 @@ LEARNERS = {
         TINY_HSML, aggregator="attention", attention_layers=1, attention_heads=2, gate="affine"
     ),
 }
-TINY_TRAINING = Training(steps=40, meta_batch=4, log_every=10, validate_every=20, validation_tasks=20, test_steps=3)
-TINY = Config(Functions(), LEARNERS["hsml-mean"], TINY_TRAINING)
+TINY_TRAINING = Training(
+    steps=40,
+    meta_batch=4,
+    schedule="cosine",
+    warmup_steps=5,
+    clip_norm=1.0,
+    log_every=10,
+    validate_every=20,
+    validation_tasks=20,
+    test_steps=3,
+)
+TINY = Config(Functions(), LEARNERS["hsml-gru"], TINY_TRAINING)
 
 
 @pytest.fixture(params=LEARNERS)

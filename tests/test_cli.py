@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from metagrove.cli import main
+from metagrove.run.api import load
 
 TINY_FLAGS = [
     *("--steps", "20", "--meta-batch", "2", "--validate-every", "10", "--log-every", "10"),
@@ -57,6 +58,9 @@ def test_compare_is_paired(runs, capsys):
     hsml, maml = result["runs"]
     paired = maml["minus_first"]
     assert paired["difference"] == pytest.approx(maml["value"] - hsml["value"], abs=1e-9)
+    first, second = (load(run) for run in runs)
+    a, b = (run.scores(num_tasks=40, seed=0).by_step[:, run.inner_steps] for run in (first, second))
+    assert paired["ci95"] == pytest.approx(1.96 * (b - a).std(ddof=1) / 40**0.5)
     assert hsml["minus_first"] == {**hsml["minus_first"], "difference": 0.0, "ci95": 0.0}
     assert main(["compare", *runs, "--tasks", "20"]) == 0
     assert "paired" in capsys.readouterr().out
@@ -93,6 +97,8 @@ def test_list_names_everything(capsys):
         (["trian"], 2, "no command is called 'trian': did you mean 'train'?"),
         (["reproduce", "tabel"], 2, "no experiment is called 'tabel'"),
         (["compare", "toy-5shot"], 2, "compare needs two or more runs, got 1"),
+        (["train", "--learner", "maml", "toy-quick", "--hidden", "0"], 2, "hidden must be positive numbers, got (0,)"),
+        (["train", "toy-quick", "--resume", "--out", "nowhere"], 3, "nowhere holds no run to resume"),
         (["evaluate", "toy-5shot", "--tasks", "1"], 2, "num_tasks must be at least 2"),
     ],
 )
@@ -107,7 +113,7 @@ def test_errors_are_one_line_and_a_code(args, code, message, capsys, tmp_path, m
 
 def test_unknown_setting_names_the_nearest(capsys):
     with pytest.raises(SystemExit) as caught:
-        main(["train", "toy-quick", "--inner-lrate", "0.1"])
+        main(["train", "toy-quick", "--iner-lr", "0.1"])
     assert caught.value.code == 2
     assert "--inner-lr" in capsys.readouterr().err
 

@@ -21,6 +21,7 @@ from metagrove.errors import DivergedError, InputError, RunError
 from metagrove.losses import mse
 from metagrove.run import checkpoint, folders
 from metagrove.run import train as train_module
+from metagrove.run.evaluate import Scores, best_step
 from metagrove.run.train import init_state, run_block, train
 
 
@@ -75,7 +76,9 @@ def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(finished, tmp_
     assert not train(TINY, tmp_path)
     assert checkpoint.read_json(tmp_path / "last.json")["step"] == 30
     monkeypatch.undo()
+    (tmp_path / ".last.half").write_bytes(b"left by a process that was killed")
     assert train(TINY, tmp_path, resume=True)
+    assert not (tmp_path / ".last.half").exists()
     assert_same(tree_of(tmp_path)[0], tree_of(finished)[0])
     assert_same(tree_of(tmp_path, "best")[0], tree_of(finished, "best")[0])
     assert folders.read_metrics(tmp_path) == folders.read_metrics(finished)
@@ -94,7 +97,6 @@ def test_seeds_differ(finished, tmp_path):
 
 @pytest.mark.parametrize("moment", ["weights", "json"])
 def test_a_save_that_fails_halfway_loses_nothing(finished, tmp_path, monkeypatch, moment):
-    monkeypatch.setattr(train_module, "VALIDATION_SEED", 0)
     stop_after(monkeypatch, 20)
     train(TINY, tmp_path)
     monkeypatch.undo()
@@ -106,7 +108,7 @@ def test_a_save_that_fails_halfway_loses_nothing(finished, tmp_path, monkeypatch
         real(source, target)
 
     monkeypatch.setattr(checkpoint.os, "replace", full)
-    with pytest.raises(RunError, match=r"No space left.*free some space.*--resume"):
+    with pytest.raises(RunError, match=r"No space left.*free some space.*saved before is whole"):
         train(TINY, tmp_path, resume=True)
     monkeypatch.undo()
     assert_same(tree_of(tmp_path)[0], before[0])
@@ -140,8 +142,33 @@ def diverging(prediction, y, mask):
 
 def test_a_nan_stops_the_run_and_names_step_and_quantity(tmp_path):
     learner = dataclasses.replace(TINY.learner, loss=diverging)
-    with pytest.raises(DivergedError, match=r"gradient_norm and loss is not finite at meta-step \d+: lower --inner-lr"):
+    with pytest.raises(DivergedError, match=r"gradient_norm and loss is not finite at meta-step \d+: train anew"):
         train(dataclasses.replace(TINY, learner=learner), tmp_path)
+
+
+def test_a_nan_keeps_the_last_good_checkpoint(finished, tmp_path, monkeypatch):
+    stop_after(monkeypatch, 20)
+    train(TINY, tmp_path)
+    monkeypatch.undo()
+    real = run_block
+
+    def poisoned(*args):
+        state, block = real(*args)
+        return state, eqx.tree_at(lambda b: b.finite["loss"], block, jnp.asarray(False))
+
+    monkeypatch.setattr(train_module, "run_block", poisoned)
+    before = tree_of(tmp_path)[0]
+    with pytest.raises(DivergedError, match="loss is not finite"):
+        train(TINY, tmp_path, resume=True)
+    assert_same(tree_of(tmp_path)[0], before)
+
+
+def test_validation_that_is_not_finite_stops_the_run():
+    nan = Scores(np.full((2, 3), np.nan), np.zeros(2, int), None)
+    with pytest.raises(DivergedError, match="validation error is not finite"):
+        best_step(nan)
+    late = Scores(np.array([[3.0, 2.0, np.inf], [3.0, 2.0, 1.0]]), np.zeros(2, int), None)
+    assert best_step(late) == 1
 
 
 def test_state_before_a_nan_is_kept():
@@ -184,6 +211,12 @@ def corrupt(folder, tmp_path, change):
     return copy
 
 
+def edit(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
 def weights_of(folder):
     return folder / json.loads((folder / "last.json").read_text())["weights"]
 
@@ -196,6 +229,7 @@ def weights_of(folder):
         (lambda f: (f / "last.json").write_text('{"format": 1, "we'), "is not JSON.*truncated"),
         (lambda f: (f / "last.json").write_text("[]"), "not a file of metagrove"),
         (lambda f: (f / "last.json").write_text('{"format": 99}'), "format 99.*upgrade metagrove"),
+        (lambda f: edit(f / "last.json", '"step": 40', '"step": 41'), "damaged or was edited"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused_with_a_reason(finished, tmp_path, change, message):

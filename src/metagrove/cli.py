@@ -32,9 +32,10 @@ class Evaluate:
     """Print one JSON object instead of a table."""
 
     def __call__(self) -> None:
+        from metagrove.run.api import load
         from metagrove.run.reports import evaluation, print_evaluation
 
-        result = evaluation(self.run, num_tasks=self.tasks, seed=self.seed)
+        result = evaluation(load(self.run), num_tasks=self.tasks, seed=self.seed)
         print(json.dumps(result)) if self.json else print_evaluation(result)
 
 
@@ -52,9 +53,10 @@ class Compare:
     """Print one JSON object instead of a table."""
 
     def __call__(self) -> None:
+        from metagrove.run.api import load
         from metagrove.run.reports import comparison, print_comparison
 
-        result = comparison(self.runs, num_tasks=self.tasks, seed=self.seed)
+        result = comparison([load(run) for run in self.runs], num_tasks=self.tasks, seed=self.seed)
         print(json.dumps(result)) if self.json else print_comparison(result)
 
 
@@ -77,14 +79,15 @@ class Show:
     beside: tuple[str, ...] = ()
     """Other runs whose fits are drawn too, e.g. a MAML run."""
     out: Path | None = None
-    """Where the figures go; by default RUN/figures."""
+    """Where the figures go; by default figures/RUN."""
     seed: int = 0
     """Decides which tasks are drawn."""
 
     def __call__(self) -> None:
+        from metagrove.run.api import load
         from metagrove.show.figures import draw_all
 
-        for path in draw_all(self.run, self.beside, self.out, seed=self.seed):
+        for path in draw_all(load(self.run), [load(run) for run in self.beside], self.out, seed=self.seed):
             print(path)
 
 
@@ -174,6 +177,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"metagrove: {error}", file=sys.stderr)
         return error.exit_code
+    except Exception as error:
+        if debug:
+            raise
+        print(f"metagrove: a bug of ours, {type(error).__name__}: {error}; --debug shows where", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("metagrove: stopped", file=sys.stderr)
         return STOPPED
@@ -207,11 +215,11 @@ def train(args: list[str]) -> int:
     from metagrove.run.api import default_folder
     from metagrove.run.train import train as train_into
 
-    command = shlex.join(["metagrove", "train", *args])
-    if not args or args[0] in ("-h", "--help"):
+    learner, rest = take_option(args, "--learner")
+    if not rest or rest[0] in ("-h", "--help"):
         print(train_usage())
-        return 0 if args else 2
-    name, learner, rest = take_learner(args)
+        return 0 if rest else 2
+    name, *rest = rest
     settings = tyro.cli(
         Train,
         args=rest,
@@ -221,22 +229,22 @@ def train(args: list[str]) -> int:
         config=FLAT,
     )
     folder = settings.out or default_folder(name, settings.config)
+    again = shlex.join(["metagrove", "train", *(arg for arg in args if arg != "--resume"), "--resume"])
+    kept = [arg for arg in take_option(args, "--out")[1] if arg != "--resume"]  # what decides the numbers
+    command = shlex.join(["metagrove", "train", *kept])
     done = train_into(settings.config, folder, resume=settings.resume, command=command)
-    again = command if settings.resume else f"{command} --resume"
     print(f"trained: {folder}" if done else f"stopped, nothing lost; go on with: {again}", file=sys.stderr)
     return 0 if done else STOPPED
 
 
-def take_learner(args: list[str]) -> tuple[str, str | None, list[str]]:
-    """The preset, the learner asked for by --learner NAME or --learner=NAME, and the other arguments."""
-    name, *rest = args
-    learner = None
-    for i, arg in enumerate(rest):
-        if arg == "--learner" and i + 1 < len(rest):
-            return name, rest[i + 1], rest[:i] + rest[i + 2 :]
-        if arg.startswith("--learner="):
-            return name, arg.partition("=")[2], rest[:i] + rest[i + 1 :]
-    return name, learner, rest
+def take_option(args: list[str], option: str) -> tuple[str | None, list[str]]:
+    """The value given as `option VALUE` or `option=VALUE`, if any, and the other arguments."""
+    for i, arg in enumerate(args):
+        if arg == option and i + 1 < len(args):
+            return args[i + 1], args[:i] + args[i + 2 :]
+        if arg.startswith(f"{option}="):
+            return arg.partition("=")[2], args[:i] + args[i + 1 :]
+    return None, args
 
 
 def train_usage() -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from metagrove.run.api import load
 from metagrove.run.reports import comparison, print_comparison
 from metagrove.run.reproduce import Row, folder_of, train_if_needed
 from metagrove.show.figures import draw_all
@@ -14,7 +15,7 @@ NEXT = """
 What you saw: each task is one function seen at 5 points. MAML starts every task from the same place; HSML first finds
 the task's place among its clusters and starts from there. The released model had 70,000 meta-steps.
 
-Next
+Next (after `. .venv/bin/activate`, if you came here by `make demo`)
   metagrove list                           presets, learners, released models
   metagrove train toy-quick --help         every setting
   metagrove evaluate toy-5shot-best        scores after each number of inner steps, by family
@@ -28,9 +29,9 @@ def demo(out: Path) -> bool:
     for row in ROWS:
         if not train_if_needed(row, 0):
             return False
-    maml, hsml = (str(folder_of(row, 0)) for row in ROWS)
+    maml, hsml = (load(folder_of(row, 0)) for row in ROWS)
     console.print("\nMean squared error on the same 40,000 new tasks, lower is better:")
-    print_comparison(comparison([hsml, maml, RELEASED], num_tasks=40_000, seed=0))
+    print_comparison(comparison([hsml, maml, load(RELEASED)], num_tasks=40_000, seed=0))
     for path in draw_all(hsml, [maml], out, seed=0):
         console.print(f"figure: {path}", soft_wrap=True)
     console.print(NEXT, highlight=False, soft_wrap=True)

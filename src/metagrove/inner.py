@@ -21,8 +21,8 @@ UpdateFn = Callable[[Params, Params], Params]
 
 def inner_problems(inner_lr: float, inner_steps: int) -> list[str]:
     """What is wrong with an inner loop's settings, a line each."""
-    problems = [] if inner_lr >= 0 else [f"inner_lr must not be negative, got {inner_lr}"]
-    return problems + ([] if inner_steps >= 0 else [f"inner_steps must not be negative, got {inner_steps}"])
+    problems = [] if inner_lr >= 0 else [f"inner_lr must be 0 or more, got {inner_lr}"]
+    return problems + ([] if inner_steps >= 0 else [f"inner_steps must be 0 or more, got {inner_steps}"])
 
 
 def sgd(inner_lr: float) -> UpdateFn:

@@ -31,7 +31,7 @@ class Info(eqx.Module):
     """What a person wants to see of one adaptation; nothing of it is needed to predict."""
 
     path: Predictor
-    """The predictor after 0, 1, ..., steps inner steps, stacked along a new first axis."""
+    """The predictor after 0, 1, ..., steps inner steps: its floating-point arrays stacked along a new first axis."""
     penalty: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros(()))
     """Added to the query loss in training, e.g. HSML's ξ·L_r."""
     metrics: dict[str, Float[Array, ""]] = eqx.field(default_factory=dict)
@@ -71,10 +71,13 @@ class Learner(abc.ABC):
 def after_each_step(path: Predictor, examples: Examples, score_fn: LossFn) -> Float[Array, " steps_plus_1"]:
     """`score_fn` of every predictor on the path, e.g. the query loss after 0, 1, ..., steps inner steps."""
 
-    def score(predictor: Predictor) -> Array:
+    stacked, same_for_all = eqx.partition(path, eqx.is_inexact_array)
+
+    def score(params: Any) -> Array:
+        predictor = eqx.combine(params, same_for_all)
         return score_fn(predictor(examples.x, examples.mask), examples.y, examples.mask)
 
-    return eqx.filter_vmap(score)(path)
+    return jax.vmap(score)(stacked)
 
 
 def num_parameters(meta: Meta) -> int:

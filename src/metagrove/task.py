@@ -9,11 +9,17 @@ from jaxtyping import Array, Bool, Int, Num
 
 
 class Examples(eqx.Module):
-    """Rows of inputs and targets; `mask` is False on rows that only pad the arrays to a common size."""
+    """Rows of inputs and targets; `mask` is False on rows that only pad the arrays to a common size.
+
+    Whatever is given there, even a NaN, becomes 0: it could otherwise spoil gradients that never use it.
+    """
 
     x: Num[Array, "..."]
     y: Num[Array, "..."]
     mask: Bool[Array, "..."]
+
+    def __init__(self, x: Num[Array, "..."], y: Num[Array, "..."], mask: Bool[Array, "..."]):
+        self.x, self.y, self.mask = zero_where_masked(x, mask), zero_where_masked(y, mask), mask
 
 
 class Task(eqx.Module):
@@ -29,6 +35,11 @@ class Spec(eqx.Module):
 
     x_shape: tuple[int, ...] = eqx.field(static=True)
     y_dim: int = eqx.field(static=True)
+
+
+def zero_where_masked(rows: Num[Array, "..."], mask: Bool[Array, "..."]) -> Num[Array, "..."]:
+    """The rows, those that are masked set to 0."""
+    return jnp.where(mask.reshape(mask.shape + (1,) * (rows.ndim - mask.ndim)), rows, 0)
 
 
 def all_real(x: Num[Array, "n ..."], y: Num[Array, "n ..."]) -> Examples:

@@ -78,6 +78,7 @@ class HSML(Learner):
             + cluster_problems(self.clusters)
             + [f"{name} must be at least 1, got {n}" for name in sizes if (n := getattr(self, name)) < 1]
             + ([] if self.scales and min(self.scales) > 0 else [f"scales must be positive, got {self.scales}"])
+            + ([] if self.reconstruction_weight >= 0 else ["reconstruction_weight must be 0 or more"])
             + self._attention_problems()
         )
 

@@ -44,7 +44,7 @@ class AttentionLayer(eqx.Module):
 
 
 class AttentionAggregator(eqx.Module):
-    """g = mean over rows of the last layer's outputs."""
+    """g = mean over rows of the last layer's outputs; `inward` lets an example's embedding have any size."""
 
     inward: Linear
     layers: tuple[AttentionLayer, ...]

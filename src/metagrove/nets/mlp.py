@@ -42,6 +42,11 @@ class MLPNet:
     init_sd: float = 0.01
     """Standard deviation of its first weights (truncated normal)."""
 
+    def problems(self) -> list[str]:
+        """What is wrong with the settings, a line each."""
+        sizes = [f"hidden must be positive numbers, got {self.hidden}"] if any(n < 1 for n in self.hidden) else []
+        return sizes + ([] if self.init_sd >= 0 else [f"init_sd must not be negative, got {self.init_sd}"])
+
     def __call__(self, spec: Spec, *, key: PRNGKeyArray) -> MLP:
         (x_dim,) = spec.x_shape
         return MLP((x_dim, *self.hidden, spec.y_dim), self.init_sd, key=key)

@@ -28,7 +28,7 @@ class PoolingAggregator(eqx.Module):
         self, rows: Float[Array, "n e"], mask: Bool[Array, " n"]
     ) -> tuple[Float[Array, " d"], Float[Array, "n e"]]:
         encoded = self.encoder[1](jax.nn.relu(self.encoder[0](rows)))
-        decoded = self.decoder[1](jax.nn.relu(self.decoder[0](jax.nn.relu(encoded))))
+        decoded = self.decoder[1](jax.nn.relu(self.decoder[0](encoded)))
         if self.pool == "mean":
             return masked_mean(encoded, mask), decoded
         return jnp.where(mask[:, None], encoded, -jnp.inf).max(0), decoded

@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike
 from metagrove.errors import InputError
 from metagrove.learner import Info, Learner, Meta, Predictor
 from metagrove.run import checkpoint, folders
-from metagrove.run.config import Config, from_json
+from metagrove.run.config import Config, check_config, from_json
 from metagrove.run.evaluate import Scores, score_tasks
-from metagrove.run.presets import preset
+from metagrove.run.presets import default_learner, preset
 from metagrove.run.randomness import stream
 from metagrove.run.train import train as train_into
 from metagrove.sources import Source
@@ -58,6 +58,11 @@ class Run:
     about: dict[str, Any]
 
     @property
+    def metric(self) -> str:
+        """What scores are: the name of the learner's loss."""
+        return getattr(self.config.learner.loss, "__name__", "loss")
+
+    @property
     def inner_steps(self) -> int:
         """Inner steps at test, chosen on validation tasks."""
         return self.about["validation"]["steps"]
@@ -75,7 +80,7 @@ class Run:
         return score_tasks(
             self.config.learner,
             self.meta,
-            self.config.source,
+            self.config.source.split("test"),
             key=stream("test", seed),
             num_tasks=num_tasks,
             steps=self.config.training.test_steps,
@@ -86,6 +91,7 @@ def load(folder: str | Path, *, learner: Learner | None = None, source: Source |
     """A run from its folder, or a released model by name. A run with your own learner or source needs it passed."""
     path = folders.resolve(folder)
     config = from_json(checkpoint.read_json(path / "run.json")["config"], learner=learner, source=source)
+    check_config(config)
     like = eqx.filter_eval_shape(functools.partial(config.learner.init, config.source.spec), key=stream("init", 0))
     meta, about = checkpoint.load(path, "best", like)
     return Run(path, config, meta, about)
@@ -101,13 +107,15 @@ def train(
     **settings: Any,
 ) -> Run:
     """Train a preset (or a config), with settings changed as on the command line, e.g. `steps=500, shots=10`."""
-    named = learner if isinstance(learner, str) else None
-    config = name if isinstance(name, Config) else preset(name, named)
-    own = {"learner": learner if named is None else None, "source": source}
+    config = name if isinstance(name, Config) else preset(name)
+    if isinstance(learner, str):
+        learner = default_learner(learner, config)
+    own = {"learner": learner, "source": source}
     config = dataclasses.replace(config, **{key: value for key, value in own.items() if value is not None})
     config = config.with_settings(**settings)
     folder = Path(out) if out is not None else default_folder(name if isinstance(name, str) else "own", config)
-    if not train_into(config, folder, resume=resume, command=f"metagrove.train({name!r}, ...)"):
+    called = repr(name) if isinstance(name, str) else "Config(...)"
+    if not train_into(config, folder, resume=resume, command=f"metagrove.train({called}, ...)"):
         raise KeyboardInterrupt
     return load(folder, learner=config.learner, source=config.source)
 

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import safetensors
 import safetensors.numpy
 
 from metagrove.errors import RunError
@@ -50,7 +51,11 @@ def load(folder: Path, name: str, like: Any) -> tuple[Any, dict[str, Any]]:
             f"{path} is damaged: its checksum is {checksum[:12]}…, expected {str(about.get('sha256'))[:12]}…; "
             "copy it again or retrain"
         )
-    return fill(like, safetensors.numpy.load(data), path), about
+    try:
+        arrays = safetensors.numpy.load(data)
+    except safetensors.SafetensorError as error:
+        raise RunError(f"{path} is not a safetensors file ({error}): copy it again or retrain") from error
+    return fill(like, arrays, path), about
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -69,12 +74,20 @@ def read_json(path: Path) -> dict[str, Any]:
         raise RunError(f"{path} is not a file of metagrove: it has no format number")
     if data["format"] > FORMAT:
         raise RunError(f"{path} has format {data['format']}, this metagrove reads up to {FORMAT}: upgrade metagrove")
+    if data.pop("checksum", None) != checksum_of(data):
+        raise RunError(f"{path} is damaged or was edited: its checksum does not fit; copy it again or retrain")
     return data
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Replace a JSON file in one move."""
-    write_atomically(path, (json.dumps(data, indent=1) + "\n").encode())
+    """Replace a JSON file in one move, with a checksum of its own content."""
+    sealed = {**data, "checksum": checksum_of(data)}
+    write_atomically(path, (json.dumps(sealed, indent=1, allow_nan=False) + "\n").encode())
+
+
+def checksum_of(data: Mapping[str, Any]) -> str:
+    """SHA-256 of plain data, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -96,15 +109,9 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def save_error(path: Path, error: OSError) -> RunError:
     """Why a file could not be written, and what to do about it."""
-    mend = {
-        errno.ENOSPC: "free some space",
-        errno.EACCES: "choose a folder you may write to with --out",
-        errno.EROFS: "choose a folder you may write to with --out",
-    }.get(error.errno or 0, "see to it")
-    return RunError(
-        f"{path} could not be written ({error.strerror}): {mend}, then go on with --resume; "
-        "the last checkpoint is whole"
-    )
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    mend = "free some space and try again" if error.errno in full else "choose a folder that can be written to"
+    return RunError(f"{path} could not be written ({error.strerror}): {mend}; what was saved before is whole")
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:

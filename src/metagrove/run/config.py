@@ -2,7 +2,7 @@
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import optax
@@ -70,38 +70,60 @@ class Config:
     training: Training = Training()
 
     def with_settings(self, **settings: Any) -> "Config":
-        """The same with some settings changed, whichever part they belong to, e.g. `steps=100, shots=10`."""
-        parts = {name: getattr(self, name) for name in ("source", "learner", "training")}
-        known = {field.name: name for name, part in parts.items() for field in dataclasses.fields(part)}
+        """The same with some settings changed, whichever part they belong to, e.g. `steps=100, hidden=(20,)`."""
+        known = settings_of(self)
         unknown = [name_it(key, known) for key in settings if key not in known]
         if unknown:
             raise InputError("; ".join(unknown))
-        for key, value in settings.items():
-            parts[known[key]] = dataclasses.replace(parts[known[key]], **{key: value})
-        return Config(**parts)
+        return replace_deep(self, settings)
 
 
-def name_it(key: str, known: Mapping[str, Any], what: str = "setting") -> str:
+def settings_of(part: Any) -> list[str]:
+    """Names of a dataclass's fields, and of the dataclasses in it."""
+    names = []
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        names += [field.name] + (settings_of(value) if dataclasses.is_dataclass(value) else [])
+    return names
+
+
+def replace_deep(part: Any, settings: Mapping[str, Any]) -> Any:
+    """A copy of a dataclass with the fields of these names changed, however deep they are."""
+    changed = {}
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        if field.name in settings:
+            changed[field.name] = settings[field.name]
+        elif dataclasses.is_dataclass(value):
+            changed[field.name] = replace_deep(value, settings)
+    return dataclasses.replace(part, **changed)
+
+
+def name_it(key: str, known: Iterable[str], what: str = "setting") -> str:
     """One line about an unknown name, with the nearest known one."""
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
     return f"no {what} is called {key!r}" + (f": did you mean {near[0]!r}?" if near else f", only {', '.join(known)}")
 
 
 def check_config(config: Config) -> None:
     """Refuse settings that cannot work, all of them at once."""
-    training = config.training
-    at_least_one = ("steps", "meta_batch", "log_every", "validate_every", "validation_tasks", "test_steps")
-    problems = [
-        f"{name} must be at least 1, got {value}" for name in at_least_one if (value := getattr(training, name)) < 1
-    ]
-    problems += [
-        f"{name} must not be negative, got {value}"
-        for name in ("outer_lr", "warmup_steps", "clip_norm")
-        if (value := getattr(training, name)) < 0
-    ]
-    problems += config.source.problems() + config.learner.problems()
+    net: Any = getattr(config.learner, "net", None)
+    problems = training_problems(config.training) + config.source.problems() + config.learner.problems()
+    problems += net.problems() if hasattr(net, "problems") else []
     if problems:
         raise InputError("; ".join(problems))
+
+
+def training_problems(training: Training) -> list[str]:
+    """What is wrong with the outer loop's settings, a line each."""
+    counts = ("steps", "meta_batch", "log_every", "validate_every", "test_steps")
+    problems = [f"{name} must be at least 1, got {n}" for name in counts if (n := getattr(training, name)) < 1]
+    if training.validation_tasks < 2:
+        problems += [f"validation_tasks must be at least 2, got {training.validation_tasks}"]
+    rates = ("outer_lr", "warmup_steps", "clip_norm")
+    return problems + [
+        f"{name} must be 0 or more, got {value}" for name in rates if not (value := getattr(training, name)) >= 0
+    ]
 
 
 def to_json(config: Config) -> dict[str, Any]:
@@ -124,29 +146,37 @@ def from_json(data: Mapping[str, Any], *, source: Source | None = None, learner:
 
 def _encode(part: Any, classes: Mapping[str, type]) -> dict[str, Any]:
     name = next((name for name, cls in classes.items() if type(part) is cls), None)
-    if name is None:
-        return {"custom": type(part).__qualname__}
-    data: dict[str, Any] = {"name": name}
-    for field in dataclasses.fields(part):
-        value = getattr(part, field.name)
-        if field.name == "net":
-            value = _encode(value, NETS)
-        elif field.name == "loss":
-            value = next((n for n, fn in LOSSES.items() if fn is value), {"custom": getattr(value, "__qualname__", "")})
-        data[field.name] = list(value) if isinstance(value, tuple) else value
-    return data
+    kind = {"name": name} if name else {"custom": qualified(part)}
+    fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
+    return kind | {field.name: _encode_value(getattr(part, field.name)) for field in fields}
+
+
+def _encode_value(value: Any) -> Any:
+    if type(value) in NETS.values():
+        return _encode(value, NETS)
+    if callable(value):
+        return next((name for name, fn in LOSSES.items() if fn is value), {"custom": qualified(value)})
+    if isinstance(value, tuple):
+        return [_encode_value(one) for one in value]
+    return value if isinstance(value, bool | int | float | str | None) else repr(value)
+
+
+def qualified(thing: Any) -> str:
+    """The name of a function or class, or of a thing's class."""
+    return getattr(thing, "__qualname__", type(thing).__qualname__)
 
 
 def _decode(data: Mapping[str, Any], classes: Mapping[str, type], what: str) -> Any:
-    if "custom" in data or "custom" in str(data.get("net")) or "custom" in str(data.get("loss")):
-        raise InputError(
-            f"this run was made with its own {what} ({data}): pass it again, e.g. load(folder, {what}=...)"
-        )
+    own = [
+        one["custom"] for one in (data, data.get("net"), data.get("loss")) if isinstance(one, dict) and "custom" in one
+    ]
+    if own:
+        raise InputError(f"this run was made with its own {what} ({own[0]}): pass it, e.g. load(folder, {what}=...)")
     if data.get("name") not in classes:
         raise InputError(name_it(str(data.get("name")), classes, what))
     values = {key: value for key, value in data.items() if key != "name"}
     if "net" in values:
-        values["net"] = _decode(values["net"], NETS, "learner")
+        values["net"] = _decode(values["net"], NETS, what)
     if "loss" in values:
         values["loss"] = LOSSES[values["loss"]]
     return _build(classes[data["name"]], values)

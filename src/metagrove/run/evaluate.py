@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from metagrove.errors import InputError
+from metagrove.errors import DivergedError, InputError
 from metagrove.learner import Learner, Meta, after_each_step
 from metagrove.outer import over_tasks
 from metagrove.sources import Source
@@ -62,14 +62,17 @@ def ci95(values: np.ndarray) -> np.ndarray:
 
 
 def best_step(scores: Scores) -> int:
-    """The number of inner steps with the lowest mean; to be asked on validation tasks only."""
-    return int(scores.by_step.mean(0).argmin())
+    """The number of inner steps with the lowest finite mean; to be asked on validation tasks only."""
+    means = scores.by_step.mean(0)
+    if not np.isfinite(means).any():
+        raise DivergedError("the validation error is not finite after any number of inner steps: lower --inner-lr")
+    return int(np.where(np.isfinite(means), means, np.inf).argmin())
 
 
-def summarize(scores: Scores, family_names: tuple[str, ...], *, step: int) -> dict[str, Any]:
+def summarize(scores: Scores, family_names: tuple[str, ...], *, step: int, metric: str) -> dict[str, Any]:
     """Plain data: means with CIs after every step, by family, and how far clusters and families agree."""
     return {
-        "metric": "mse",
+        "metric": metric,
         "value": float(scores.by_step[:, step].mean()),
         "value_ci95": float(ci95(scores.by_step[:, step])),
         "steps": step,

@@ -19,9 +19,9 @@ PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
 def shipped() -> dict[str, Path]:
     """The released models, from the installed package or from a checkout of the project."""
-    here = Path(__file__).parents[1]
-    places = [here / "models", here.parents[1] / "models"]
-    return {path.name: path for place in places for path in sorted(place.glob("*")) if (path / "run.json").exists()}
+    package = Path(__file__).parents[1]
+    place = package / "models" if (package / "models").exists() else package.parents[1] / "models"
+    return {path.name: path for path in sorted(place.glob("*")) if (path / "run.json").exists()}
 
 
 def resolve(name: str | Path) -> Path:
@@ -41,18 +41,24 @@ def locked(folder: Path) -> Iterator[None]:
     """Only one training at a time; the system lifts the lock of a process that died."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(folder / ".lock", timeout=0):
-            yield
+        lock = filelock.FileLock(folder / ".lock", timeout=0)
+        lock.acquire()
     except filelock.Timeout as error:
-        raise RunError(f"another training is writing to {folder}: wait for it, or choose another --out") from error
+        raise RunError(f"another training is writing to {folder}: wait for it, or choose another folder") from error
     except OSError as error:
         raise checkpoint.save_error(folder, error) from error
+    try:
+        for half_written in (*folder.glob(".best*"), *folder.glob(".last*")):
+            half_written.unlink(missing_ok=True)
+        yield
+    finally:
+        lock.release()
 
 
 def create(folder: Path, config: dict[str, Any], command: str) -> None:
     """Write run.json of a new run; an existing run is never overwritten."""
     if (folder / "run.json").exists():
-        raise InputError(f"{folder} already holds a run: go on with it by --resume, or choose another --out")
+        raise InputError(f"{folder} already holds a run: go on with it (--resume), or choose another folder (--out)")
     checkpoint.write_json(
         folder / "run.json", {"format": checkpoint.FORMAT, "config": config, "provenance": provenance(command)}
     )
@@ -60,6 +66,8 @@ def create(folder: Path, config: dict[str, Any], command: str) -> None:
 
 def check_same_config(folder: Path, config: dict[str, Any]) -> None:
     """A run is resumed with the settings it began with."""
+    if not (folder / "run.json").exists():
+        raise RunError(f"{folder} holds no run to resume: leave --resume out to begin one")
     stored = checkpoint.read_json(folder / "run.json")["config"]
     different = [
         f"{name} was {stored[part].get(name)!r}, now {value!r}"

@@ -1,7 +1,6 @@
 """What `evaluate`, `compare` and `list` tell: plain data first, then a table of it for a person."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -17,29 +16,28 @@ from metagrove.run.presets import PRESETS
 from metagrove.run.reproduce import EXPERIMENTS
 
 
-def evaluation(name: str, *, num_tasks: int, seed: int) -> dict[str, Any]:
+def evaluation(run: Run, *, num_tasks: int, seed: int) -> dict[str, Any]:
     """A run's summary on test tasks."""
-    run = load(name)
     scores = run.scores(num_tasks=num_tasks, seed=seed)
-    summary = summarize(scores, run.config.source.family_names, step=run.inner_steps)
-    return {"run": str(name), "learner": learner_name(run), "seed": seed, **summary, "checkpoint": run.about}
+    summary = summarize(scores, run.config.source.family_names, step=run.inner_steps, metric=run.metric)
+    return {"run": run.folder.name, "learner": learner_name(run), "seed": seed, **summary, "checkpoint": run.about}
 
 
-def comparison(names: Sequence[str], *, num_tasks: int, seed: int) -> dict[str, Any]:
+def comparison(runs: Sequence[Run], *, num_tasks: int, seed: int) -> dict[str, Any]:
     """Each run's summary, and its paired difference to the first."""
-    if len(names) < 2:
-        raise InputError(f"compare needs two or more runs, got {len(names)}")
-    runs = [load(name) for name in names]
-    for run, name in zip(runs, names, strict=True):
+    if len(runs) < 2:
+        raise InputError(f"compare needs two or more runs, got {len(runs)}")
+    for run in runs:
         if run.config.source != runs[0].config.source:
-            raise InputError(f"{name} was trained on other tasks than {names[0]}: compare runs of the same source")
+            other = f"{run.folder.name} was trained on other tasks than {runs[0].folder.name}"
+            raise InputError(f"{other}: compare runs of the same source")
     families = runs[0].config.source.family_names
     scores = [run.scores(num_tasks=num_tasks, seed=seed) for run in runs]
     rows = []
-    for name, run, own in zip(names, runs, scores, strict=True):
-        summary = summarize(own, families, step=run.inner_steps)
+    for run, own in zip(runs, scores, strict=True):
+        summary = summarize(own, families, step=run.inner_steps, metric=run.metric)
         paired = compare(own, run.inner_steps, scores[0], runs[0].inner_steps, families)
-        rows.append({"run": str(name), "learner": learner_name(run), **summary, "minus_first": paired})
+        rows.append({"run": run.folder.name, "learner": learner_name(run), **summary, "minus_first": paired})
     return {"num_tasks": num_tasks, "seed": seed, "runs": rows}
 
 
@@ -78,14 +76,14 @@ def print_comparison(result: dict[str, Any]) -> None:
         "run",
         "learner",
         "error ± 95 % CI",
-        f"minus {Path(first['run']).name} (paired)",
+        f"minus {first['run']} (paired)",
         *first["by_family"],
     ):
         table.add_column(heading, justify="left" if heading in ("run", "learner") else "right")
     for row in result["runs"]:
         paired = row["minus_first"]
         table.add_row(
-            Path(row["run"]).name,
+            row["run"],
             row["learner"],
             f"{row['value']:.3f} ± {row['value_ci95']:.3f}",
             "" if row is first else f"{paired['difference']:+.3f} ± {paired['ci95']:.3f}",

@@ -11,7 +11,7 @@ from metagrove.errors import InputError
 from metagrove.learner import num_parameters
 from metagrove.run import checkpoint, folders
 from metagrove.run.api import default_folder, load
-from metagrove.run.config import name_it
+from metagrove.run.config import name_it, to_json
 from metagrove.run.evaluate import compare, summarize
 from metagrove.run.presets import preset
 from metagrove.run.train import train
@@ -90,6 +90,8 @@ def train_if_needed(row: Row, seed: int) -> bool:
     """Train the row's run, resume it, or leave it if it is finished."""
     config, folder = preset(row.preset, row.learner).with_settings(seed=seed), folder_of(row, seed)
     begun = (folder / "run.json").exists()
+    if begun:
+        folders.check_same_config(folder, to_json(config))
     if (folder / "last.json").exists() and checkpoint.read_json(folder / "last.json")["step"] >= config.training.steps:
         return True
     print(f"{row.label}, seed {seed}: {folder}", file=sys.stderr)
@@ -125,8 +127,8 @@ def evaluate_seed(row: Row, seed: int, yardsticks: dict[Any, Any]) -> dict[str, 
     return {
         "seed": seed,
         "test_seed": TEST_SEED,
-        "evaluation": summarize(scores, families, step=run.inner_steps),
-        "evaluation_4000": summarize(few, families, step=run.inner_steps),
+        "evaluation": summarize(scores, families, step=run.inner_steps, metric=run.metric),
+        "evaluation_4000": summarize(few, families, step=run.inner_steps, metric=run.metric),
         "paired_difference": {"to": its_label, **compare(scores, run.inner_steps, yardstick, its_step, families)},
         "checkpoint": run.about,
         "parameters": num_parameters(run.meta),

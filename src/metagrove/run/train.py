@@ -59,7 +59,7 @@ def run_block(
     A step depends on the seed, the state and its own number, never on where blocks begin and end.
     """
     optimizer = training.optimizer()
-    key = stream("train", training.seed)
+    source, key = source.split("train"), stream("train", training.seed)
     arrays, static = eqx.partition(state, eqx.is_array)
 
     def meta_step(state: State) -> tuple[State, dict[str, Array]]:
@@ -111,18 +111,20 @@ def train(config: Config, folder: Path, *, resume: bool = False, command: str = 
                     keep_if_best(folder, state.meta, record, so_far)
                     progress.note(f"step {record['step']}: validation {describe(record['validation'])}")
                 folders.append_metrics(folder, record)
-                if "validation" in record or interrupted():
+                stop = interrupted()
+                if "validation" in record or stop:
                     checkpoint.save(folder, "last", state, {"step": record["step"], **so_far})
-                if interrupted():
-                    return False
-    return True
+                if stop:
+                    break
+    return int(state.step) == training.steps
 
 
 def begin(config: Config, folder: Path, *, resume: bool, command: str) -> tuple[State, dict[str, Any]]:
     """A new run folder, or the state and the story so far of the one that is there."""
     if not resume:
+        state = init_state(config)  # first: what cannot start leaves no folder behind that looks like a run
         folders.create(folder, to_json(config), command)
-        return init_state(config), {"best": None, "seconds": 0.0}
+        return state, {"best": None, "seconds": 0.0}
     folders.check_same_config(folder, to_json(config))
     if not (folder / "last.json").exists():  # stopped before its first checkpoint
         folders.cut_metrics(folder, 0)
@@ -143,8 +145,8 @@ def refuse_nonfinite(block: Block, step: int, folder: Path) -> None:
     bad = sorted(name for name, finite in block.finite.items() if not bool(finite))
     if bad:
         raise DivergedError(
-            f"{' and '.join(bad)} is not finite at meta-step {step + 1}: lower --inner-lr or --outer-lr, or set "
-            f"--clip-norm 1; the last good checkpoint is in {folder}"
+            f"{' and '.join(bad)} is not finite at meta-step {step + 1}: train anew with a lower --inner-lr or "
+            f"--outer-lr, or with --clip-norm 1; what {folder} had saved before is kept"
         )
 
 
@@ -153,7 +155,7 @@ def validate(config: Config, meta: Meta) -> dict[str, Any]:
     scores = score_tasks(
         config.learner,
         meta,
-        config.source,
+        config.source.split("validation"),
         key=stream("validation", VALIDATION_SEED),
         num_tasks=config.training.validation_tasks,
         steps=config.training.test_steps,
@@ -183,11 +185,14 @@ def interruptible() -> Iterator[Callable[[], bool]]:
         yield asked.is_set
         return
 
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
     def ask(number: int, _: Any) -> None:
         asked.set()
         signal.signal(number, before[signal.Signals(number)])
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, ask)
     try:
         yield asked.is_set
     finally:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from metagrove.errors import InputError
 from metagrove.run import folders
-from metagrove.run.api import Adapted, Run, load
+from metagrove.run.api import Adapted, Run
 from metagrove.run.checkpoint import save_error
 from metagrove.run.randomness import stream
 from metagrove.sources import Source
@@ -43,19 +43,20 @@ class Drawn:
     task: Task
 
 
-def draw_all(name: str, beside: Sequence[str], out: Path | None, *, seed: int) -> list[Path]:
+def draw_all(run: Run, others: Sequence[Run], out: Path | None, *, seed: int) -> list[Path]:
     """Every figure a run allows, as PNG files; their paths."""
-    run, others = load(name), [load(other) for other in beside]
-    folder = out or run.folder / "figures"
+    if len(others) >= len(FIT_STYLES):
+        raise InputError(f"at most {len(FIT_STYLES) - 1} runs can be drawn beside one, got {len(others)}")
+    folder = out or Path("figures") / run.folder.name
     figures: dict[str, Figure] = {}
     with mpl.rc_context(STYLE):
         if folders.read_metrics(run.folder):
-            figures["training"] = training_curve([run, *others])
+            figures["training"] = training_curve([r for r in (run, *others) if folders.read_metrics(r.folder)])
         if run.config.source.spec.x_shape == (1,):
             figures["assignments"] = assignments_beside_fits(run, others, seed=seed)
             figures["sixteen-tasks"] = sixteen_tasks(run, others, seed=seed)
     if not figures:
-        raise InputError(f"{name} has nothing to draw: no metrics.jsonl, and its tasks are not curves")
+        raise InputError(f"{run.folder} has nothing to draw: no metrics.jsonl, and its tasks are not curves")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for title, figure in figures.items():
@@ -80,7 +81,7 @@ def training_curve(runs: Sequence[Run]) -> Figure:
         at = [step for step, _ in checks]
         axes.plot(at, values, dashes, color=color, label=f"{label}, validation error ± 95 % CI")
         axes.fill_between(at, values - spread, values + spread, color=color, alpha=0.15, linewidth=0)
-    axes.set(xlabel="meta-step", ylabel="mean squared error", yscale="log")
+    axes.set(xlabel="meta-step", ylabel=runs[0].metric, yscale="log")
     axes.grid(axis="y", which="both", alpha=0.2)
     axes.legend()
     return figure
@@ -116,7 +117,7 @@ def choose_tasks(source: Source, count: int, *, seed: int) -> list[Drawn]:
     chosen: list[list[Drawn]] = [[] for _ in names]
     for index in range(1000 * count):
         key = jax.random.fold_in(stream("test", seed), index)
-        task = source.sample(key)
+        task = source.split("test").sample(key)
         family = int(task.family)
         if len(chosen[family]) < wanted[family]:
             chosen[family].append(Drawn(f"{names[family]} {len(chosen[family]) + 1}", key, task))
@@ -153,7 +154,8 @@ def curves(
 ) -> None:
     """Truth, support points and every run's fit, a panel for each task, with one legend."""
     panels = np.ravel(figure.subplots(-(-len(tasks) // columns), columns, sharex=True))
-    x = np.linspace(-5, 5, 200, dtype=np.float32)[:, None]
+    seen = np.concatenate([rows.x for drawn in tasks for rows in (drawn.task.support, drawn.task.query)])
+    x = np.linspace(seen.min(), seen.max(), 200, dtype=np.float32)[:, None]
     for panel, drawn, own in zip(panels, tasks, adapted, strict=True):
         curve = getattr(run.config.source, "curve", None)
         if curve is not None:

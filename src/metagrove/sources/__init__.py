@@ -2,10 +2,13 @@
 
 import abc
 import dataclasses
+from typing import Literal
 
 from jaxtyping import PRNGKeyArray
 
 from metagrove.task import Spec, Task
+
+Split = Literal["train", "validation", "test"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +28,11 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def sample(self, key: PRNGKeyArray) -> Task:
         """One task, all of it decided by `key`; every task has arrays of the same shapes (pad and mask)."""
+
+    def split(self, name: Split) -> "Source":
+        """The source of training, validation or test tasks; by default the same for all, each with its own keys."""
+        del name
+        return self
 
     def problems(self) -> list[str]:
         """What is wrong with the settings, a line each."""
