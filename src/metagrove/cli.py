@@ -33,7 +33,8 @@ class Evaluate:
 
     def __call__(self) -> None:
         from metagrove.run.api import load
-        from metagrove.run.reports import evaluation, print_evaluation
+        from metagrove.run.reports import evaluation
+        from metagrove.show.console import print_evaluation
 
         result = evaluation(load(self.run), num_tasks=self.tasks, seed=self.seed)
         print(json.dumps(result)) if self.json else print_evaluation(result)
@@ -54,7 +55,8 @@ class Compare:
 
     def __call__(self) -> None:
         from metagrove.run.api import load
-        from metagrove.run.reports import comparison, print_comparison
+        from metagrove.run.reports import comparison
+        from metagrove.show.console import print_comparison
 
         result = comparison([load(run) for run in self.runs], num_tasks=self.tasks, seed=self.seed)
         print(json.dumps(result)) if self.json else print_comparison(result)
@@ -65,7 +67,7 @@ class List:
     """Presets, learners and released models, and what each is for."""
 
     def __call__(self) -> None:
-        from metagrove.run.reports import print_list
+        from metagrove.show.console import print_list
 
         print_list()
 
@@ -118,8 +120,8 @@ class Reproduce:
     """Also copy the runs chosen on validation to this folder of released models."""
 
     def __call__(self) -> int:
-        from metagrove.run.reports import print_experiments
         from metagrove.run.reproduce import reproduce
+        from metagrove.show.console import print_experiments
 
         if self.list or self.name is None:
             print_experiments()

@@ -5,8 +5,9 @@ from pathlib import Path
 from rich.console import Console
 
 from metagrove.run.api import load
-from metagrove.run.reports import comparison, print_comparison
+from metagrove.run.reports import comparison
 from metagrove.run.reproduce import Row, folder_of, train_if_needed
+from metagrove.show.console import print_comparison
 from metagrove.show.figures import draw_all
 
 ROWS = (Row("MAML on toy-quick", "toy-quick", (0,), "maml"), Row("HSML on toy-quick", "toy-quick", (0,)))
