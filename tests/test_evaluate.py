@@ -20,7 +20,7 @@ SCORES = Scores(
 
 
 def test_summary_by_hand():
-    summary = summarize(SCORES, ("a", "b", "never seen"), step=1)
+    summary = summarize(SCORES, ("a", "b", "never seen"), step=1, metric="mse")
     assert summary["by_step"] == [3.0, 2.0]
     assert summary["value"] == 2.0
     assert summary["value_ci95"] == pytest.approx(1.96 * np.sqrt(2.0) / 2)  # sd of 1, 1, 4, 2 is √2

@@ -186,7 +186,7 @@ def test_two_trainings_in_one_folder_are_refused(tmp_path):
 
 
 def test_an_existing_run_is_not_overwritten(finished):
-    with pytest.raises(InputError, match="already holds a run: go on with it by --resume"):
+    with pytest.raises(InputError, match="already holds a run: go on with it"):
         train(TINY, finished)
 
 
