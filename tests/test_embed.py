@@ -115,7 +115,7 @@ def test_rows_are_sorted_by_x_then_y_real_ones_first():
     x = jnp.array([[3.0], [1.0], [-9.0], [1.0]])
     y = jnp.array([[0.0], [7.0], [0.0], [2.0]])
     ordered = sort_rows(Examples(x, y, jnp.array([True, True, False, True])))
-    np.testing.assert_array_equal(ordered.x[:, 0], [1, 1, 3, -9])
+    np.testing.assert_array_equal(ordered.x[:, 0], [1, 1, 3, 0])  # masked rows are 0
     np.testing.assert_array_equal(ordered.y[:, 0], [2, 7, 0, 0])
     np.testing.assert_array_equal(ordered.mask, [True, True, True, False])
 

@@ -25,7 +25,7 @@ def inner_problems(inner_lr: float, inner_steps: int) -> list[str]:
     return problems + ([] if inner_steps >= 0 else [f"inner_steps must be 0 or more, got {inner_steps}"])
 
 
-def sgd(inner_lr: float) -> UpdateFn:
+def sgd(inner_lr: float | Array) -> UpdateFn:
     """θ − α∇L(θ)."""
     return lambda params, grads: jax.tree.map(lambda p, g: p - inner_lr * g, params, grads)
 

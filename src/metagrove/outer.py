@@ -11,6 +11,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from metagrove.learner import Learner, Meta
 from metagrove.task import Task
 
+Gradient = tuple[Float[Array, ""], dict[str, Float[Array, ""]], Meta]
+"""Mean meta-loss over tasks, the means of the learner's own metrics, and the gradient of the loss."""
+
 
 def over_tasks(fn: Callable[..., Any], *batched: Any) -> Any:
     """`fn` of each task of a batch."""
@@ -18,9 +21,26 @@ def over_tasks(fn: Callable[..., Any], *batched: Any) -> Any:
 
 
 def meta_gradient(
-    learner: Learner, meta: Meta, tasks: Task, *, key: PRNGKeyArray
-) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]], Meta]:
-    """Mean meta-loss over the batch, the means of the learner's own metrics, and the gradient of the loss."""
+    learner: Learner, meta: Meta, tasks: Task, *, key: PRNGKeyArray, tasks_in_flight: int | None = None
+) -> Gradient:
+    """The gradient of the batch; at most `tasks_in_flight` tasks are worked on at once, one group after another."""
+    num_tasks = tasks.family.shape[0]
+    batch = tasks, jax.random.split(key, num_tasks)
+    groups = num_groups(num_tasks, tasks_in_flight or num_tasks)
+    if groups == 1:
+        return group_gradient(learner, meta, *batch)
+    grouped = jax.tree.map(lambda leaf: leaf.reshape(groups, num_tasks // groups, *leaf.shape[1:]), batch)
+
+    def add(total: Gradient, group: tuple[Task, PRNGKeyArray]) -> tuple[Gradient, None]:
+        return jax.tree.map(jnp.add, total, group_gradient(learner, meta, *group)), None
+
+    shapes = jax.eval_shape(lambda group: group_gradient(learner, meta, *group), jax.tree.map(lambda a: a[0], grouped))
+    total, _ = jax.lax.scan(add, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), grouped)
+    return jax.tree.map(lambda leaf: leaf / groups, total)
+
+
+def group_gradient(learner: Learner, meta: Meta, tasks: Task, keys: PRNGKeyArray) -> Gradient:
+    """The gradient of tasks that are worked on together."""
 
     @eqx.filter_value_and_grad(has_aux=True)
     def mean_loss(meta: Meta) -> tuple[Array, dict[str, Array]]:
@@ -28,8 +48,13 @@ def meta_gradient(
             loss, info = learner.meta_loss(meta, task, key=key)
             return loss, info.metrics
 
-        losses, metrics = over_tasks(one, tasks, jax.random.split(key, tasks.family.shape[0]))
+        losses, metrics = over_tasks(one, tasks, keys)
         return losses.mean(), jax.tree.map(jnp.mean, metrics)
 
     (loss, metrics), grads = mean_loss(meta)
     return loss, metrics, grads
+
+
+def num_groups(num_tasks: int, tasks_in_flight: int) -> int:
+    """The least number of equal groups that are small enough."""
+    return next(n for n in range(1, num_tasks + 1) if num_tasks % n == 0 and num_tasks // n <= tasks_in_flight)

@@ -30,6 +30,8 @@ class Training:
     """Meta-steps."""
     meta_batch: int = 25
     """Tasks a meta-step."""
+    tasks_in_flight: int = 400
+    """Most tasks worked on at once; a larger meta-batch goes group by group, in less memory and the same result."""
     outer_lr: float = 0.001
     """β, Adam's step size."""
     schedule: Literal["constant", "cosine"] = "constant"
@@ -116,7 +118,7 @@ def check_config(config: Config) -> None:
 
 def training_problems(training: Training) -> list[str]:
     """What is wrong with the outer loop's settings, a line each."""
-    counts = ("steps", "meta_batch", "log_every", "validate_every", "test_steps")
+    counts = ("steps", "meta_batch", "tasks_in_flight", "log_every", "validate_every", "test_steps")
     problems = [f"{name} must be at least 1, got {n}" for name in counts if (n := getattr(training, name)) < 1]
     if training.validation_tasks < 2:
         problems += [f"validation_tasks must be at least 2, got {training.validation_tasks}"]

@@ -73,7 +73,7 @@ def check_same_config(folder: Path, config: dict[str, Any]) -> None:
         f"{name} was {stored[part].get(name)!r}, now {value!r}"
         for part in config
         for name, value in config[part].items()
-        if stored[part].get(name) != value
+        if name in stored[part] and stored[part][name] != value  # a setting that is newer than the run had its default
     ]
     if different:
         raise InputError(f"{folder} was begun with other settings ({'; '.join(different)}): resume with the same ones")

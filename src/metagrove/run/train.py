@@ -65,7 +65,9 @@ def run_block(
     def meta_step(state: State) -> tuple[State, dict[str, Array]]:
         task_key, learner_key = jax.random.split(jax.random.fold_in(key, state.step))
         tasks = jax.vmap(source.sample)(jax.random.split(task_key, training.meta_batch))
-        loss, metrics, grads = meta_gradient(learner, state.meta, tasks, key=learner_key)
+        loss, metrics, grads = meta_gradient(
+            learner, state.meta, tasks, key=learner_key, tasks_in_flight=training.tasks_in_flight
+        )
         updates, opt_state = optimizer.update(grads, state.opt_state, eqx.filter(state.meta, eqx.is_inexact_array))
         seen = {"loss": loss, "gradient_norm": optax.tree.norm(grads), **metrics}
         return State(eqx.apply_updates(state.meta, updates), opt_state, state.step + 1), seen

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -12,17 +13,20 @@ from metagrove.run.config import LEARNERS
 from metagrove.run.presets import PRESETS
 from metagrove.run.reproduce import EXPERIMENTS
 
+NARROW: Any = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
+"""Tables of numbers that fit in 80 columns."""
+
 
 def print_evaluation(result: dict[str, Any]) -> None:
     """A row for each number of inner steps."""
     tasks = f"{result['num_tasks']} tasks, seed {result['seed']}"
-    table = Table(title=f"{result['run']} ({result['learner']}): {result['metric']} on {tasks}")
+    table = Table(title=f"{result['run']} ({result['learner']}): {result['metric']} on {tasks}", **NARROW)
     columns = {"all": result, **result["by_family"]}
-    table.add_column("inner steps", justify="right")
+    table.add_column("steps", justify="right")
     for name in columns:
         table.add_column(name, justify="right")
     for step in range(len(result["by_step"])):
-        cells = [f"{c['by_step'][step]:.3f} ± {c['ci95'][step]:.3f}" for c in columns.values()]
+        cells = [f"{c['by_step'][step]:.3f}±{c['ci95'][step]:.3f}" for c in columns.values()]
         table.add_row(str(step), *cells, style="bold" if step == result["steps"] else None)
     console = Console()
     console.print(table)
@@ -38,22 +42,17 @@ def print_evaluation(result: dict[str, Any]) -> None:
 def print_comparison(result: dict[str, Any]) -> None:
     """A row for each run."""
     first = result["runs"][0]
-    table = Table(title=f"{first['metric']} on {result['num_tasks']} tasks, seed {result['seed']}")
-    for heading in (
-        "run",
-        "learner",
-        "error ± 95 % CI",
-        f"minus {first['run']} (paired)",
-        *first["by_family"],
-    ):
-        table.add_column(heading, justify="left" if heading in ("run", "learner") else "right")
+    tasks = f"{result['num_tasks']} tasks, seed {result['seed']}"
+    table = Table(title=f"{first['metric']} on {tasks}, and paired difference to the first", **NARROW)
+    table.add_column("run", overflow="fold")
+    for heading in ("error ± CI", "minus first", *first["by_family"]):
+        table.add_column(heading, justify="right")
     for row in result["runs"]:
         paired = row["minus_first"]
         table.add_row(
             row["run"],
-            row["learner"],
-            f"{row['value']:.3f} ± {row['value_ci95']:.3f}",
-            "" if row is first else f"{paired['difference']:+.3f} ± {paired['ci95']:.3f}",
+            f"{row['value']:.3f}±{row['value_ci95']:.3f}",
+            "" if row is first else f"{paired['difference']:+.3f}±{paired['ci95']:.3f}",
             *(f"{family['by_step'][row['steps']]:.3f}" for family in row["by_family"].values()),
         )
     Console().print(table)
