@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from metagrove.learner import Learner, Meta
 from metagrove.task import Task
@@ -31,7 +31,7 @@ def meta_gradient(
         return group_gradient(learner, meta, *batch)
     grouped = jax.tree.map(lambda leaf: leaf.reshape(groups, num_tasks // groups, *leaf.shape[1:]), batch)
 
-    def add(total: Gradient, group: tuple[Task, PRNGKeyArray]) -> tuple[Gradient, None]:
+    def add(total: Gradient, group: tuple[Task, Array]) -> tuple[Gradient, None]:
         return jax.tree.map(jnp.add, total, group_gradient(learner, meta, *group)), None
 
     shapes = jax.eval_shape(lambda group: group_gradient(learner, meta, *group), jax.tree.map(lambda a: a[0], grouped))
@@ -39,7 +39,7 @@ def meta_gradient(
     return jax.tree.map(lambda leaf: leaf / groups, total)
 
 
-def group_gradient(learner: Learner, meta: Meta, tasks: Task, keys: PRNGKeyArray) -> Gradient:
+def group_gradient(learner: Learner, meta: Meta, tasks: Task, keys: Key[Array, " tasks"]) -> Gradient:
     """The gradient of tasks that are worked on together."""
 
     @eqx.filter_value_and_grad(has_aux=True)
