@@ -9,6 +9,7 @@ counts), so that a busy moment of the machine does not fall on one of them alone
 import argparse
 import json
 import resource
+import shlex
 import subprocess
 import sys
 import time
@@ -114,7 +115,7 @@ def main() -> None:
     ]
     result = {
         "about": "second order, 25 tasks, 5 support and 10 query points, 5 inner steps, 1-40-40-1",
-        "provenance": provenance("python benchmarks/toy.py --out results/benchmark-toy.json"),
+        "provenance": provenance(shlex.join(["python", *sys.argv])),
         "ratios": {
             "maml / PyTorch loop": rate["maml"] / rate["PyTorch, loop over tasks"],
             "maml / torch.func vmap": rate["maml"] / rate["PyTorch, torch.func vmap"],
