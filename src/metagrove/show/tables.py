@@ -82,9 +82,19 @@ def scale(result: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+def clusters(result: dict[str, Any]) -> list[list[str]]:
+    """Validation error of short trainings that differ in their clusters alone."""
+    heading = ["clusters", "meta-steps", "validation error ± CI", "seeds"]
+    return [heading] + [
+        [r["clusters"], f"{r['meta_steps']:,}", f"{r['validation']['value']:.3f} ± {r['validation']['ci95']:.3f}", "1"]
+        for r in result["rows"]
+    ]
+
+
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[list[str]]]]] = {
     "toy": ("toy", toy),
     "toy-by-family": ("toy", by_family),
+    "toy-clusters": ("toy-clusters", clusters),
     "toy-speed": ("benchmark-toy", speed),
     "toy-scale": ("benchmark-toy", scale),
 }
