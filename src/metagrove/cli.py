@@ -12,6 +12,7 @@ import tyro
 
 from metagrove.errors import MetagroveError
 from metagrove.run.config import LEARNERS, Config
+from metagrove.run.experiments import BudgetName
 from metagrove.run.presets import PRESETS, preset
 
 STOPPED = 130
@@ -114,6 +115,10 @@ class Reproduce:
     """Which experiment."""
     list: bool = False
     """Show the experiments and their expected time instead."""
+    budget: BudgetName = "paper"
+    """The paper's number of meta-steps, or a quick look at fewer of them and fewer test tasks."""
+    only: str = "*"
+    """Search and train just the rows whose label matches, e.g. "*, 10-shot", and write no result yet."""
     out: Path = Path("results")
     """Where the result file goes."""
     release: Path | None = None
@@ -121,12 +126,17 @@ class Reproduce:
 
     def __call__(self) -> int:
         from metagrove.run.reproduce import reproduce
-        from metagrove.show.console import print_experiments
+        from metagrove.show.console import print_experiments, print_results
 
         if self.list or self.name is None:
             print_experiments()
             return 0
-        return 0 if reproduce(self.name, out=self.out, release=self.release) else STOPPED
+        how = {"budget": self.budget, "only": self.only, "out": self.out, "release": self.release}
+        result = reproduce(self.name, **how)
+        if result is None:
+            return STOPPED
+        print_results(result)
+        return 0
 
 
 @dataclasses.dataclass(frozen=True)

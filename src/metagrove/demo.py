@@ -5,12 +5,14 @@ from pathlib import Path
 from rich.console import Console
 
 from metagrove.run.api import load
+from metagrove.run.experiments import BUDGETS, Row
 from metagrove.run.reports import comparison
-from metagrove.run.reproduce import Row, folder_of, train_if_needed
+from metagrove.run.reproduce import Place, run_of, train_if_needed
 from metagrove.show.console import print_comparison
 from metagrove.show.figures import draw_all
 
 ROWS = (Row("MAML on toy-quick", "toy-quick", (0,), "maml"), Row("HSML on toy-quick", "toy-quick", (0,)))
+PLACE = Place("demo", BUDGETS["paper"], Path("runs/demo"))
 RELEASED = "toy-5shot-best"
 NEXT = """
 What you saw: each task is one function seen at 5 points. MAML starts every task from the same place; HSML first finds
@@ -28,9 +30,9 @@ def demo(out: Path) -> bool:
     """The whole tour. False if a person stopped it; run again, it goes on."""
     console = Console()
     for row in ROWS:
-        if not train_if_needed(row, 0):
+        if not train_if_needed(row, 0, PLACE):
             return False
-    maml, hsml = (load(folder_of(row, 0)) for row in ROWS)
+    maml, hsml = (load(run_of(row, 0, PLACE)[1]) for row in ROWS)
     console.print("\nMean squared error on the same 40,000 new tasks, lower is better:")
     print_comparison(comparison([hsml, maml, load(RELEASED)], num_tasks=40_000, seed=0))
     for path in draw_all(hsml, [maml], out, seed=0):

@@ -47,6 +47,15 @@ def all_real(x: Num[Array, "n ..."], y: Num[Array, "n ..."]) -> Examples:
     return Examples(x, y, jnp.ones(x.shape[0], bool))
 
 
+def join(first: Examples, second: Examples) -> Examples:
+    """The rows of both."""
+    return Examples(
+        jnp.concatenate([first.x, second.x]),
+        jnp.concatenate([first.y, second.y]),
+        jnp.concatenate([first.mask, second.mask]),
+    )
+
+
 def pad_rows(examples: Examples, num_rows: int) -> Examples:
     """The same examples in arrays of `num_rows` rows, the added ones masked out."""
     extra = num_rows - examples.mask.shape[0]

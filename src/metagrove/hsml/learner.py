@@ -15,11 +15,11 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from metagrove.hsml.cluster import Hierarchy, cluster_problems
-from metagrove.hsml.embed import AggregatorName, Embedder, RowOrder, make_aggregator
-from metagrove.hsml.gate import Gate, GateForm
-from metagrove.inner import adapt_net, inner_problems, sgd
-from metagrove.learner import Info, Learner, NetFn, Predictor
-from metagrove.nets.mlp import MLPNet
+from metagrove.hsml.embed import AggregatorName, Embedder, make_aggregator
+from metagrove.inner import GradientLearner
+from metagrove.learner import Info, Predictor
+from metagrove.nets.gate import Gate, GateForm, tailor
+from metagrove.nets.order import RowOrder
 from metagrove.task import Examples, Spec
 
 
@@ -33,17 +33,9 @@ class HSMLMeta(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class HSML(Learner):
+class HSML(GradientLearner):
     """Tailors a shared initialisation to each task's place in a learned hierarchy of clusters."""
 
-    net: MLPNet | NetFn = MLPNet()
-    """The base net."""
-    inner_lr: float = 0.001
-    """α, the inner loop's step size."""
-    inner_steps: int = 5
-    """Inner steps in training."""
-    first_order: bool = False
-    """Leave second derivatives out of the meta-gradient."""
     aggregator: AggregatorName = "gru"
     """How examples become one task: gru or lstm (recurrent), mean or max (pooling), attention (beyond the paper)."""
     row_order: RowOrder = "random"
@@ -74,7 +66,7 @@ class HSML(Learner):
     def problems(self) -> list[str]:
         sizes = ("test_permutations", "example_dim", "task_dim", "attention_layers", "attention_heads")
         return (
-            inner_problems(self.inner_lr, self.inner_steps)
+            super().problems()
             + cluster_problems(self.clusters)
             + [f"{name} must be at least 1, got {n}" for name in sizes if (n := getattr(self, name)) < 1]
             + ([] if self.scales and min(self.scales) > 0 else [f"scales must be positive, got {self.scales}"])
@@ -115,9 +107,8 @@ class HSML(Learner):
             support, order=self.row_order, num_permutations=self.test_permutations, key=key
         )
         root_repr, assignments = meta.cluster(task_embedding)
-        net = tailor(meta, jnp.concatenate([task_embedding, root_repr]))
-        steps = self.inner_steps if steps is None else steps
-        adapted, path = adapt_net(net, support, self.loss, sgd(self.inner_lr), steps, first_order=self.first_order)
+        net = tailor(meta.net, meta.gate, jnp.concatenate([task_embedding, root_repr]))
+        adapted, path = self.fit(net, support, steps)
         info = Info(
             path=path,
             penalty=self.reconstruction_weight * reconstruction_loss,
@@ -126,11 +117,3 @@ class HSML(Learner):
             assignments=assignments,
         )
         return adapted, info
-
-
-def tailor(meta: HSMLMeta, place: jax.Array) -> Predictor:
-    """The net with θ₀ᵢ in place of θ₀; without a gate, θ₀ itself."""
-    if meta.gate is None:
-        return meta.net
-    init_params, static = eqx.partition(meta.net, eqx.is_inexact_array)
-    return eqx.combine(meta.gate(place, init_params), static)

@@ -2,12 +2,14 @@
 
 import dataclasses
 import itertools
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from metagrove.nets.layers import AfterLayer
 from metagrove.task import Spec
 
 
@@ -25,12 +27,30 @@ class MLP(eqx.Module):
         )
         self.biases = tuple(jnp.zeros(size) for size in sizes[1:])
 
-    def __call__(self, x: Float[Array, "n i"], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n o"]:
+    def __call__(
+        self, x: Float[Array, "n i"], mask: Bool[Array, " n"] | None = None, *, after_layer: AfterLayer | None = None
+    ) -> Float[Array, "n o"]:
         del mask
-        *hidden, last = zip(self.weights, self.biases, strict=True)
-        for weight, bias in hidden:
-            x = jax.nn.relu(x @ weight + bias[None])
-        return x @ last[0] + last[1][None]
+        last = len(self.weights) - 1
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = x @ weight + bias[None]
+            x = x if after_layer is None else after_layer(layer, x)
+            x = x if layer == last else jax.nn.relu(x)
+        return x
+
+    @property
+    def layer_sizes(self) -> tuple[int, ...]:
+        """Units of each layer."""
+        return tuple(bias.shape[-1] for bias in self.biases)
+
+    @property
+    def head(self) -> tuple[Array, Array]:
+        """The last layer's parameters."""
+        return self.weights[-1], self.biases[-1]
+
+    def by_layer(self, values: tuple[Any, ...]) -> "MLP":
+        """The net's structure with values[l] in place of each parameter of layer l."""
+        return eqx.tree_at(lambda net: (net.weights, net.biases), self, (values, values))
 
 
 @dataclasses.dataclass(frozen=True)

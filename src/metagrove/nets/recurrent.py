@@ -41,15 +41,7 @@ class RecurrentAggregator(eqx.Module):
 
     def encode(self, rows: Float[Array, "n e"], mask: Bool[Array, " n"]) -> tuple[Float[Array, "n d"], State]:
         """g_j = RNN_enc(F_j, g_{j-1}); a masked row leaves the state as it was."""
-
-        def step(state: State, row: tuple[Array, Array]) -> tuple[State, Array]:
-            inputs, real = row
-            new = advance(self.encoder, inputs, state)
-            state = jax.tree.map(lambda n, o: jnp.where(real, n, o), new, state)
-            return state, state[0]
-
-        last, outputs = jax.lax.scan(step, zero_state(self.encoder), (rows, mask), unroll=UNROLL)
-        return outputs, last
+        return read(self.encoder, rows, mask)
 
     def decode(self, state: State, mask: Bool[Array, " n"]) -> Float[Array, "n e"]:
         """d_j = RNN_dec(d_{j+1}), from the last real row to the first; put back in the order of the rows."""
@@ -66,8 +58,44 @@ class RecurrentAggregator(eqx.Module):
         return backwards[(num_real - 1 - jnp.arange(mask.shape[0])) % mask.shape[0]]
 
 
+class BidirectionalLSTM(eqx.Module):
+    """Layers of two LSTMs each, one reading the rows forwards and one backwards; a layer reads the one below."""
+
+    forwards: tuple[eqx.nn.LSTMCell, ...]
+    backwards: tuple[eqx.nn.LSTMCell, ...]
+
+    def __init__(self, in_dim: int, hidden_dim: int, num_layers: int, *, key: PRNGKeyArray):
+        keys = jax.random.split(key, (num_layers, 2))
+        in_dims = [in_dim] + [2 * hidden_dim] * (num_layers - 1)
+        self.forwards = tuple(lstm_cell(n, hidden_dim, key=k[0]) for n, k in zip(in_dims, keys, strict=True))
+        self.backwards = tuple(lstm_cell(n, hidden_dim, key=k[1]) for n, k in zip(in_dims, keys, strict=True))
+
+    def __call__(self, rows: Float[Array, "n e"], mask: Bool[Array, " n"]) -> Float[Array, " d"]:
+        """The top layer's last forward and first backward state; rows where `mask` holds must come first."""
+        states = []
+        for forward, backward in zip(self.forwards, self.backwards, strict=True):
+            (outputs, last), (back_outputs, first) = read(forward, rows, mask), read(backward, rows, mask, reverse=True)
+            rows, states = jnp.concatenate([outputs, back_outputs], axis=1), [last[0], first[0]]
+        return jnp.concatenate(states)
+
+
 UNROLL = 5
 """Rows a compiled loop handles at once: a handful of points becomes straight-line code."""
+
+
+def read(
+    cell: eqx.nn.GRUCell | eqx.nn.LSTMCell, rows: Float[Array, "n e"], mask: Bool[Array, " n"], *, reverse: bool = False
+) -> tuple[Float[Array, "n d"], State]:
+    """The cell's output at every row and its state after the last; a masked row leaves the state as it was."""
+
+    def step(state: State, row: tuple[Array, Array]) -> tuple[State, Array]:
+        inputs, real = row
+        new = advance(cell, inputs, state)
+        state = jax.tree.map(lambda n, o: jnp.where(real, n, o), new, state)
+        return state, state[0]
+
+    last, outputs = jax.lax.scan(step, zero_state(cell), (rows, mask), reverse=reverse, unroll=UNROLL)
+    return outputs, last
 
 
 def gru_cell(in_dim: int, hidden_dim: int, *, key: PRNGKeyArray) -> eqx.nn.GRUCell:

@@ -1,38 +1,37 @@
-"""MAML (Finn et al. 2017): one shared initialisation, k steps of gradient descent. HSML paper, eq. (1)."""
+"""MAML (Finn et al. 2017): one shared initialisation, k steps of gradient descent. HSML paper, eq. (1).
+
+θᵗ⁺¹ = θᵗ - α∇L(θᵗ; support),   meta-loss L(θᵏ; query)
+
+ANIL (Raghu et al. 2020) is the same with steps on the head alone: `--adapts head`.
+"""
 
 import dataclasses
+from typing import Literal
 
+import equinox as eqx
 from jaxtyping import PRNGKeyArray
 
-from metagrove.inner import adapt_net, inner_problems, sgd
-from metagrove.learner import Info, Learner, NetFn, Predictor
-from metagrove.nets.mlp import MLPNet
+from metagrove.inner import GradientLearner, only
+from metagrove.learner import Info, Predictor
+from metagrove.nets.layers import require_layers
 from metagrove.task import Examples, Spec
 
 
 @dataclasses.dataclass(frozen=True)
-class MAML(Learner):
+class MAML(GradientLearner):
     """One shared initialisation for all tasks, adapted by gradient steps. `meta` is the base net itself."""
 
-    net: MLPNet | NetFn = MLPNet()
-    """The base net."""
-    inner_lr: float = 0.001
-    """α, the inner loop's step size."""
-    inner_steps: int = 5
-    """Inner steps in training."""
-    first_order: bool = False
-    """Leave second derivatives out of the meta-gradient."""
-
-    def problems(self) -> list[str]:
-        return inner_problems(self.inner_lr, self.inner_steps)
+    adapts: Literal["all", "head"] = "all"
+    """Which parameters the inner steps change: all of them, or the last layer's alone (that is ANIL)."""
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Predictor:
-        return self.net(spec, key=key)
+        net = self.net(spec, key=key)
+        return net if self.adapts == "all" else require_layers(net, "--adapts head")
 
     def adapt(
         self, meta: Predictor, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Predictor, Info]:
         del key  # nothing here is random
-        steps = self.inner_steps if steps is None else steps
-        adapted, path = adapt_net(meta, support, self.loss, sgd(self.inner_lr), steps, first_order=self.first_order)
+        adapts = eqx.is_inexact_array if self.adapts == "all" else only(meta, lambda net: net.head)
+        adapted, path = self.fit(meta, support, steps, adapts=adapts)
         return adapted, Info(path)

@@ -12,11 +12,30 @@ from metagrove.hsml.learner import HSML
 from metagrove.learner import Learner
 from metagrove.losses import mse
 from metagrove.nets.mlp import MLPNet
+from metagrove.rivals.arml import ARML
+from metagrove.rivals.bmaml import BMAML
 from metagrove.rivals.maml import MAML
+from metagrove.rivals.meta_sgd import MetaSGD
+from metagrove.rivals.mt_net import MTNet
+from metagrove.rivals.mumomaml import MUMOMAML
+from metagrove.rivals.neural_process import NeuralProcess
+from metagrove.rivals.reptile import Reptile
+from metagrove.rivals.scratch import Scratch
 from metagrove.sources import Source
 from metagrove.sources.functions import Functions
 
-LEARNERS: dict[str, type[Learner]] = {"hsml": HSML, "maml": MAML}
+LEARNERS: dict[str, type[Learner]] = {
+    "hsml": HSML,
+    "maml": MAML,
+    "meta-sgd": MetaSGD,
+    "mt-net": MTNet,
+    "bmaml": BMAML,
+    "mumomaml": MUMOMAML,
+    "arml": ARML,
+    "reptile": Reptile,
+    "neural-process": NeuralProcess,
+    "scratch": Scratch,
+}
 SOURCES: dict[str, type[Source]] = {"functions": Functions}
 NETS: dict[str, type] = {"mlp": MLPNet}
 LOSSES: dict[str, Callable] = {"mse": mse}

@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,16 @@ def hardware() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), cpu)
     return f"{cpu}, {os.cpu_count()} cores"
+
+
+def peak_memory_mb() -> float:
+    """The most memory that this process has had; 0 on a system that does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
 def append_metrics(folder: Path, record: dict[str, Any]) -> None:

@@ -58,9 +58,10 @@ def preset(name: str, learner: str | None = None) -> Config:
 
 
 def default_learner(name: str, config: Config) -> Learner:
-    """A learner by name, keeping the settings that it shares with the preset's own (base net, inner steps, ...)."""
+    """A learner by name, with the settings that the preset changed for its own and that this one has too."""
     if name not in LEARNERS:
         raise InputError(name_it(name, LEARNERS, "learner"))
     cls, own = LEARNERS[name], config.learner
-    shared = {f.name for f in dataclasses.fields(cls)} & {f.name for f in dataclasses.fields(own)}
-    return cls(**{key: getattr(own, key) for key in shared})
+    names = {field.name for field in dataclasses.fields(cls)}
+    changed = {f.name: getattr(own, f.name) for f in dataclasses.fields(own) if getattr(own, f.name) != f.default}
+    return cls(**{key: value for key, value in changed.items() if key in names})

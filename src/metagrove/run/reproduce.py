@@ -1,132 +1,220 @@
-"""Whole experiments: train what is missing, evaluate all on the same tasks, write one JSON file with provenance."""
+"""Whole experiments: search and train what is missing, evaluate all on the same tasks, write one JSON file."""
 
 import dataclasses
+import fnmatch
+import re
+import shlex
 import shutil
 import statistics
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from metagrove.errors import InputError
+from metagrove.errors import DivergedError, InputError, RunError
 from metagrove.learner import num_parameters
 from metagrove.run import checkpoint, folders
 from metagrove.run.api import default_folder, load
-from metagrove.run.config import name_it, to_json
+from metagrove.run.config import Config, name_it, to_json
 from metagrove.run.evaluate import compare, summarize
+from metagrove.run.experiments import BUDGETS, EXPERIMENTS, Budget, Row, Search, Settings
 from metagrove.run.presets import preset
-from metagrove.run.train import train
 
-TEST_SEED = 0
-MANY_TASKS, PAPER_TASKS = 40_000, 4_000
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One line of a result table: a preset, a learner, and the seeds it is trained with."""
-
-    label: str
-    preset: str
-    seeds: tuple[int, ...]
-    learner: str | None = None
-    paper: str | None = None
-    release: str | None = None
-    """The released model that the seed with the best validation becomes."""
+PAPER_TASKS = 4_000
+STOPPED = 130
 
 
 @dataclasses.dataclass(frozen=True)
-class Experiment:
-    """Rows whose sources agree are evaluated on the same tasks; the first of a source is their yardstick."""
+class Place:
+    """An experiment at a budget, and the folder of the runs that belong to it alone."""
 
-    about: str
-    minutes: int
-    """Expected time on two cores: the trainings' own time here, one after another, on a busy machine."""
-    rows: tuple[Row, ...]
+    name: str
+    budget: Budget
+    folder: Path
 
-
-EXPERIMENTS: dict[str, Experiment] = {
-    "toy": Experiment(
-        "HSML and MAML on four families of functions, 5 and 10 points (paper, section 6.1)",
-        minutes=130,
-        rows=(
-            Row("MAML, 5-shot", "toy-5shot", (0,), "maml", "2.205 ± 0.121"),
-            Row("HSML, 5-shot, the paper's protocol", "toy-5shot", (0, 1, 2), None, "0.856 ± 0.073", "toy-5shot"),
-            Row("HSML, 5-shot, rows sorted in training", "toy-5shot-sorted", (0,)),
-            Row("HSML, 5-shot, ours", "toy-5shot-best", (0, 1, 2), release="toy-5shot-best"),
-            Row("MAML, 10-shot", "toy-10shot", (0,), "maml", "0.761 ± 0.068"),
-            Row("HSML, 10-shot, the paper's protocol", "toy-10shot", (0,), None, "0.161 ± 0.021", "toy-10shot"),
-            Row("HSML, 10-shot, ours", "toy-10shot-best", (0,), release="toy-10shot-best"),
-        ),
-    ),
-}
+    @property
+    def test_seed(self) -> int:
+        """Decides the test tasks."""
+        return EXPERIMENTS[self.name].test_seed
 
 
-def reproduce(name: str, *, out: Path, release: Path | None) -> bool:
-    """Run an experiment, going on where it stopped. False if a person stopped it."""
+def reproduce(
+    name: str, *, budget: str = "paper", only: str = "*", out: Path, release: Path | None = None
+) -> dict[str, Any] | None:
+    """Run an experiment, going on where it stopped, and write its result. None if a person stopped it.
+
+    With `only`, just the rows whose label matches that pattern are searched and trained, and the result has no rows.
+    """
     if name not in EXPERIMENTS:
         raise InputError(name_it(name, EXPERIMENTS, "experiment"))
-    experiment = EXPERIMENTS[name]
-    for row in experiment.rows:
-        for seed in row.seeds:
-            if not train_if_needed(row, seed):
-                return False
-    yardsticks: dict[Any, Any] = {}
-    rows = [result_of(row, yardsticks) for row in experiment.rows]
-    command = f"metagrove reproduce {name}"
-    result = {"experiment": name, "about": experiment.about, "provenance": folders.provenance(command), "rows": rows}
+    full_name = name if budget == "paper" else f"{name}-{budget}"
+    place = Place(name, BUDGETS[budget], Path("runs") / full_name)
+    rows = [row for row in EXPERIMENTS[name].rows if fnmatch.fnmatchcase(row.label, only)]
+    if not rows:
+        raise InputError(name_it(only, [row.label for row in EXPERIMENTS[name].rows], "row"))
+    for row in rows:
+        if not all(train_if_needed(row, seed, place) for seed in row.seeds):
+            return None
+    results = [] if only != "*" else evaluate_rows(rows, place)
+    command = f"metagrove reproduce {name}" + ("" if budget == "paper" else f" --budget {budget}")
+    about = {"experiment": full_name, "about": EXPERIMENTS[name].about, "provenance": folders.provenance(command)}
+    result = {"format": checkpoint.FORMAT, **about, "rows": results}
+    if only != "*":
+        return result
     out.mkdir(parents=True, exist_ok=True)
-    checkpoint.write_json(out / f"{name}.json", {"format": checkpoint.FORMAT, **result})
-    if release is not None:
-        for row, row_result in zip(experiment.rows, rows, strict=True):
-            publish(row, row_result, release)
+    checkpoint.write_json(out / f"{full_name}.json", result)
+    for row, row_result in zip(rows, results, strict=True):
+        if release is not None:
+            publish(row, row_result, place, release)
+    return result
+
+
+def settings_of(row: Row, place: Place) -> Settings:
+    """All that the row changes in its preset: what its search chose, its own changes, the budget's."""
+    chosen: dict[str, Any] = {}
+    if row.search is not None:
+        record = checkpoint.read_json(search_file(row.search, place))
+        chosen = {**record["base"], **record["candidates"][record["chosen"]]["settings"]}
+    return {**place.budget.training, **row.settings, **chosen}
+
+
+def run_of(row: Row, seed: int, place: Place) -> tuple[Config, Path, Settings]:
+    """The row's config and folder, and its changes to the preset. A preset as it is has one folder for everybody."""
+    settings = {**settings_of(row, place), "seed": seed}
+    plain = preset(row.preset, row.learner).with_settings(seed=seed)
+    config = plain.with_settings(**settings)
+    slug = re.sub(r"[^a-z0-9]+", "-", row.label.lower()).strip("-")
+    folder = default_folder(row.preset, plain) if config == plain else place.folder / f"{slug}-s{seed}"
+    return config, folder, settings
+
+
+def train_if_needed(row: Row, seed: int, place: Place) -> bool:
+    """Choose the row's settings and train its run, or go on with either. False if a person stopped it."""
+    if row.search is not None and not search_if_needed(row.search, place):
+        return False
+    config, folder, settings = run_of(row, seed, place)
+    if finished(folder, config):
+        return True
+    print(f"{row.label}, seed {seed}: {folder}", file=sys.stderr)
+    return train_in_own_process(row.preset, row.learner, settings, folder)
+
+
+def search_file(search: Search, place: Place) -> Path:
+    """Where the record of a search is kept."""
+    return place.folder / "search" / f"{search.name}.json"
+
+
+def search_if_needed(search: Search, place: Place) -> bool:
+    """Train every candidate for a while and keep the record of all of them. False if a person stopped it."""
+    path = search_file(search, place)
+    if path.exists():
+        known = [one["settings"] for one in checkpoint.read_json(path)["candidates"]]
+        if known != [dict(one) for one in search.candidates]:
+            raise RunError(f"{path} is the record of another search: remove it to search anew")
+        return True
+    trials = []
+    for index in range(len(search.candidates)):
+        trial = try_out(search, index, place)
+        if trial is None:
+            return False
+        trials.append(trial)
+    values = [one["validation"]["value"] if one["validation"] else float("inf") for one in trials]
+    if min(values) == float("inf"):
+        raise DivergedError(f"every candidate of the search for {search.name} diverged")
+    about = {"preset": search.preset, "base": dict(search.base), "trial": dict(place.budget.trial)}
+    record = {"format": checkpoint.FORMAT, **about, "candidates": trials, "chosen": values.index(min(values))}
+    checkpoint.write_json(path, record)
     return True
 
 
-def folder_of(row: Row, seed: int) -> Path:
-    """Where a row's run is kept."""
-    return default_folder(row.preset, preset(row.preset, row.learner).with_settings(seed=seed))
+def try_out(search: Search, index: int, place: Place) -> dict[str, Any] | None:
+    """One candidate's short training: what it scored on validation tasks, nothing if it diverged. None if stopped."""
+    candidate = search.candidates[index]
+    settings = {**place.budget.trial, **search.base, **candidate, "seed": 0}
+    folder = search_file(search, place).parent / f"{search.name}-{index}"
+    tried: dict[str, Any] = {"settings": dict(candidate), "validation": None, "seconds": None}
+    try:
+        if not finished(folder, preset(search.preset, search.learner).with_settings(**settings)):
+            print(f"search for {search.name}, {index + 1} of {len(search.candidates)}", file=sys.stderr)
+            if not train_in_own_process(search.preset, search.learner, settings, folder):
+                return None
+    except DivergedError:
+        return tried
+    validation = checkpoint.read_json(folder / "best.json")["validation"]
+    return {**tried, "validation": validation, "seconds": last_of(folder)["seconds"]}
 
 
-def train_if_needed(row: Row, seed: int) -> bool:
-    """Train the row's run, resume it, or leave it if it is finished."""
-    config, folder = preset(row.preset, row.learner).with_settings(seed=seed), folder_of(row, seed)
-    begun = (folder / "run.json").exists()
-    if begun:
-        folders.check_same_config(folder, to_json(config))
-    if (folder / "last.json").exists() and checkpoint.read_json(folder / "last.json")["step"] >= config.training.steps:
-        return True
-    print(f"{row.label}, seed {seed}: {folder}", file=sys.stderr)
-    learner = f" --learner {row.learner}" if row.learner else ""
-    command = f"metagrove train {row.preset}{learner} --seed {seed}"
-    return train(config, folder, resume=begun, command=command)
+def last_of(folder: Path) -> dict[str, Any]:
+    """What is known of a run's last checkpoint."""
+    return checkpoint.read_json(folder / "last.json")
 
 
-def result_of(row: Row, yardsticks: dict[Any, Any]) -> dict[str, Any]:
-    """Every seed's evaluation, and their mean and spread."""
-    seeds = [evaluate_seed(row, seed, yardsticks) for seed in row.seeds]
-    values = [one["evaluation"]["value"] for one in seeds]
-    return {
-        "label": row.label,
-        "preset": row.preset,
-        "paper": row.paper,
-        "mean_over_seeds": statistics.fmean(values),
-        "sd_over_seeds": statistics.stdev(values) if len(values) > 1 else None,
-        "seeds": seeds,
-    }
+def finished(folder: Path, config: Config) -> bool:
+    """Is this run there and trained to its end? One of other settings is refused."""
+    if not (folder / "run.json").exists():
+        return False
+    folders.check_same_config(folder, to_json(config))
+    return (folder / "last.json").exists() and last_of(folder)["step"] >= config.training.steps
 
 
-def evaluate_seed(row: Row, seed: int, yardsticks: dict[Any, Any]) -> dict[str, Any]:
-    """One run on many tasks and, for the paper's protocol, on its first 4,000."""
-    folder = folder_of(row, seed)
-    run, stored = load(folder), checkpoint.read_json(folder / "run.json")
+def train_in_own_process(name: str, learner: str | None, settings: Settings, folder: Path) -> bool:
+    """`metagrove train`, so that its command and its peak memory are its own. False if a person stopped it."""
+    arguments = ["train", name, *(["--learner", learner] if learner else []), *flags(settings), "--out", str(folder)]
+    arguments += ["--resume"] if (folder / "run.json").exists() else []
+    code = subprocess.run([sys.executable, "-m", "metagrove", *arguments], check=False).returncode
+    if code in (0, STOPPED):
+        return code == 0
+    failed = f"`{shlex.join(['metagrove', *arguments])}` failed with code {code}, see above"
+    raise DivergedError(failed) if code == DivergedError.exit_code else RunError(failed)
+
+
+def flags(settings: Settings) -> list[str]:
+    """The settings as `metagrove train` takes them."""
+    given: list[str] = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            given += [f"--{flag}" if value else f"--no-{flag}"]
+        else:
+            given += [f"--{flag}", *(str(one) for one in (value if isinstance(value, tuple) else (value,)))]
+    return given
+
+
+def evaluate_rows(rows: list[Row], place: Place) -> list[dict[str, Any]]:
+    """Every seed's evaluation, their mean and spread, and how the settings were chosen."""
+    yardsticks: dict[Any, Any] = {}
+    results = []
+    for row in rows:
+        print(f"evaluating {row.label}", file=sys.stderr)
+        seeds = [evaluate_seed(row, seed, place, yardsticks) for seed in row.seeds]
+        values = [one["evaluation"]["value"] for one in seeds]
+        results.append(
+            {
+                "label": row.label,
+                "preset": row.preset,
+                "paper": row.paper,
+                "mean_over_seeds": statistics.fmean(values),
+                "sd_over_seeds": statistics.stdev(values) if len(values) > 1 else None,
+                "search": checkpoint.read_json(search_file(row.search, place)) if row.search else None,
+                "seeds": seeds,
+            }
+        )
+    return results
+
+
+def evaluate_seed(row: Row, seed: int, place: Place, yardsticks: dict[Any, Any]) -> dict[str, Any]:
+    """One run on many tasks and, as the paper has it, on the first 4,000 of them."""
+    _, folder, _ = run_of(row, seed, place)
+    run, stored, last = load(folder), checkpoint.read_json(folder / "run.json"), last_of(folder)
     families = run.config.source.family_names
-    scores = run.scores(num_tasks=MANY_TASKS, seed=TEST_SEED)
+    scores = run.scores(num_tasks=place.budget.tasks, seed=place.test_seed)
     yardstick, its_step, its_label = yardsticks.setdefault(run.config.source, (scores, run.inner_steps, row.label))
-    few = dataclasses.replace(scores, by_step=scores.by_step[:PAPER_TASKS], family=scores.family[:PAPER_TASKS])
-    few = dataclasses.replace(few, shares=None)
-    last = checkpoint.read_json(folder / "last.json")
+    few = dataclasses.replace(
+        scores, by_step=scores.by_step[:PAPER_TASKS], family=scores.family[:PAPER_TASKS], shares=None
+    )
     return {
         "seed": seed,
-        "test_seed": TEST_SEED,
+        "test_seed": place.test_seed,
         "evaluation": summarize(scores, families, step=run.inner_steps, metric=run.metric),
         "evaluation_4000": summarize(few, families, step=run.inner_steps, metric=run.metric),
         "paired_difference": {"to": its_label, **compare(scores, run.inner_steps, yardstick, its_step, families)},
@@ -134,17 +222,19 @@ def evaluate_seed(row: Row, seed: int, yardsticks: dict[Any, Any]) -> dict[str, 
         "parameters": num_parameters(run.meta),
         "meta_steps": last["step"],
         "training_seconds": last["seconds"],
+        "steps_per_second": last.get("steps_per_second"),
+        "peak_memory_mb": last.get("peak_memory_mb"),
         "config": stored["config"],
         "provenance": stored["provenance"],
     }
 
 
-def publish(row: Row, result: dict[str, Any], models: Path) -> None:
+def publish(row: Row, result: dict[str, Any], place: Place, models: Path) -> None:
     """Copy the seed with the best validation to where released models are kept."""
     if row.release is None:
         return
     best = min(result["seeds"], key=lambda one: one["checkpoint"]["validation"]["value"])
-    source, target = folder_of(row, best["seed"]), models / row.release
+    (_, source, _), target = run_of(row, best["seed"], place), models / row.release
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for name in ("run.json", "best.json", best["checkpoint"]["weights"], "metrics.jsonl"):

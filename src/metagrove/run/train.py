@@ -28,6 +28,10 @@ VALIDATION_SEED = 0
 """The same validation tasks for every run, so that runs can be chosen by them."""
 
 
+NOTHING_YET: dict[str, Any] = {"best": None, "seconds": 0.0, "steps_per_second": 0.0, "peak_memory_mb": 0.0}
+"""What a new run knows of itself."""
+
+
 class State(eqx.Module):
     """All that the next meta-step needs."""
 
@@ -105,8 +109,8 @@ def train(config: Config, folder: Path, *, resume: bool = False, command: str = 
                 state, block = run_block(config.learner, config.source, training, state, next_stop(step, training))
                 refuse_nonfinite(block, int(state.step), folder)
                 seconds = time.monotonic() - began
-                so_far["seconds"] += seconds
                 record = {"step": int(state.step), **{name: float(mean) for name, mean in block.means.items()}}
+                note_cost(so_far, record["step"] - step, seconds)
                 progress.show(record, steps_per_second=(record["step"] - step) / seconds)
                 if record["step"] % training.validate_every == 0 or record["step"] == training.steps:
                     record["validation"] = validate(config, state.meta)
@@ -126,14 +130,21 @@ def begin(config: Config, folder: Path, *, resume: bool, command: str) -> tuple[
     if not resume:
         state = init_state(config)  # first: what cannot start leaves no folder behind that looks like a run
         folders.create(folder, to_json(config), command)
-        return state, {"best": None, "seconds": 0.0}
+        return state, dict(NOTHING_YET)
     folders.check_same_config(folder, to_json(config))
     if not (folder / "last.json").exists():  # stopped before its first checkpoint
         folders.cut_metrics(folder, 0)
-        return init_state(config), {"best": None, "seconds": 0.0}
+        return init_state(config), dict(NOTHING_YET)
     state, about = checkpoint.load(folder, "last", eqx.filter_eval_shape(init_state, config))
     folders.cut_metrics(folder, about["step"])
-    return state, {"best": about["best"], "seconds": about["seconds"]}
+    return state, {name: about.get(name, value) for name, value in NOTHING_YET.items()}
+
+
+def note_cost(so_far: dict[str, Any], num_steps: int, seconds: float) -> None:
+    """Seconds in all, the rate of the fastest block (so that compiling is left out), this process's peak memory."""
+    so_far["seconds"] += seconds
+    so_far["steps_per_second"] = max(so_far["steps_per_second"], num_steps / seconds)
+    so_far["peak_memory_mb"] = max(so_far["peak_memory_mb"], folders.peak_memory_mb())
 
 
 def next_stop(step: int, training: Training) -> Int[Array, ""]:

@@ -10,8 +10,8 @@ from metagrove.learner import num_parameters
 from metagrove.run import checkpoint, folders
 from metagrove.run.api import load
 from metagrove.run.config import LEARNERS
+from metagrove.run.experiments import EXPERIMENTS, Experiment, Search
 from metagrove.run.presets import PRESETS
-from metagrove.run.reproduce import EXPERIMENTS
 
 NARROW: Any = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
 """Tables of numbers that fit in 80 columns."""
@@ -84,8 +84,37 @@ def print_list() -> None:
 
 def print_experiments() -> None:
     """What `reproduce` can run."""
-    table = Table("experiment", "what it is", "trainings", "minutes on two cores", title="metagrove reproduce NAME")
+    minutes = "minutes here (--budget quick)"
+    table = Table("experiment", "what it is", "trainings", minutes, title="metagrove reproduce NAME")
     for name, experiment in EXPERIMENTS.items():
-        trainings = sum(len(row.seeds) for row in experiment.rows)
-        table.add_row(name, experiment.about, str(trainings), str(experiment.minutes))
+        trainings = str(sum(len(row.seeds) for row in experiment.rows))
+        if trials := sum(len(search.candidates) for search in searches(experiment)):
+            trainings += f" and {trials} trials"
+        took = experiment.minutes
+        table.add_row(name, experiment.about, trainings, f"{took['paper']} ({took['quick']})")
     Console().print(table)
+
+
+def searches(experiment: Experiment) -> list[Search]:
+    """The searches of an experiment, each once."""
+    return list({row.search.name: row.search for row in experiment.rows if row.search}.values())
+
+
+def print_results(result: dict[str, Any]) -> None:
+    """A row of the experiment a line."""
+    table = Table(title=f"{result['experiment']}: error on test tasks, seed chosen on validation tasks", **NARROW)
+    table.add_column("", overflow="fold")
+    for heading in ("paper", "ours ± CI", "minus the first of its kind ± CI", "inner steps"):
+        table.add_column(heading, justify="right")
+    for row in result["rows"]:
+        best = min(row["seeds"], key=lambda one: one["checkpoint"]["validation"]["value"])
+        value, paired = best["evaluation"], best["paired_difference"]
+        table.add_row(
+            row["label"],
+            row["paper"] or "",
+            f"{value['value']:.3f}±{value['value_ci95']:.3f}",
+            "" if paired["to"] == row["label"] else f"{paired['difference']:+.3f}±{paired['ci95']:.3f}",
+            str(value["steps"]),
+        )
+    if result["rows"]:
+        Console().print(table)

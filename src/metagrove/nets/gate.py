@@ -1,4 +1,4 @@
-"""Knowledge adaptation (paper, section 4.3): a gate tailors the shared initialisation to the task's place."""
+"""Knowledge adaptation (HSML paper, section 4.3): a gate tailors the shared initialisation to the task's place."""
 
 from typing import Any, Literal
 
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from metagrove.learner import Predictor
 from metagrove.nets.linear import xavier
 
 Params = Any
@@ -43,3 +44,11 @@ class Gate(eqx.Module):
             return unravel(flat * jax.nn.sigmoid(out))
         scale, shift = jnp.split(out, 2)
         return unravel(flat * (1 + scale) + shift)
+
+
+def tailor(net: Predictor, gate: Gate | None, place: Float[Array, " i"]) -> Predictor:
+    """The net with θ₀ᵢ in place of θ₀; without a gate, θ₀ itself."""
+    if gate is None:
+        return net
+    init_params, static = eqx.partition(net, eqx.is_inexact_array)
+    return eqx.combine(gate(place, init_params), static)

@@ -1,0 +1,154 @@
+"""ARML (Yao et al. 2020), the regression form: a task's prototypes look things up in a learned graph of knowledge.
+
+prototypes:  cᵢ = Σⱼ Pᵢⱼ F(xⱼ, yⱼ),   P = softmax over the examples of W_p F + b_p
+task graph:  A_R = σ(w_r·|cᵢ - cⱼ| + b_r)
+knowledge:   vertices h, learned;  A_G = σ(w_g·|hᵢ - hⱼ| + b_g)
+links:       A_S = softmaxⱼ(-‖(cᵢ - hⱼ)/s‖² / 2)
+propagate:   [Ĉ; Ĥ] = tanh([[A_R, A_S], [A_Sᵀ, A_G]] [C; H] W)
+gate:        θ₀ᵢ = θ₀ ∘ σ(W[q ⊕ t] + b),   q and t from GRU autoencoders over C and Ĉ, their errors penalised
+"""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from metagrove.inner import GradientLearner
+from metagrove.learner import Info, Predictor
+from metagrove.losses import mse
+from metagrove.nets.gate import Gate, GateForm, tailor
+from metagrove.nets.linear import Linear, xavier
+from metagrove.nets.recurrent import RecurrentAggregator
+from metagrove.task import Examples, Spec
+
+
+class Graph(eqx.Module):
+    """The knowledge graph's vertices, and the weights of edges and propagation."""
+
+    vertices: Float[Array, "g d"]
+    task_edge: Linear
+    knowledge_edge: Linear
+    weight: Float[Array, "d d"]
+    scale: float = eqx.field(static=True)
+
+    def __init__(self, num_vertices: int, dim: int, scale: float, *, key: PRNGKeyArray):
+        vertex_key, task_key, knowledge_key, weight_key = jax.random.split(key, 4)
+        self.vertices = xavier(vertex_key, (num_vertices, dim), 1 + dim)
+        self.task_edge = Linear(dim, 1, key=task_key)
+        self.knowledge_edge = Linear(dim, 1, key=knowledge_key)
+        self.weight = xavier(weight_key, (dim, dim), 2 * dim)
+        self.scale = scale
+
+    def links(self, prototypes: Float[Array, "k d"]) -> Float[Array, "k g"]:
+        """A_S; rows sum to 1."""
+        offsets = (prototypes[:, None] - self.vertices[None]) / self.scale
+        return jax.nn.softmax(-jnp.square(offsets).sum(-1) / 2, axis=-1)
+
+    def propagate(self, prototypes: Float[Array, "k d"]) -> Float[Array, "k d"]:
+        """Ĉ: what the prototypes become when each hears all others and all vertices."""
+        links = self.links(prototypes)
+        edges = edge_weights(self.task_edge, prototypes), edge_weights(self.knowledge_edge, self.vertices)
+        adjacency = jnp.block([[edges[0], links], [links.T, edges[1]]])
+        nodes = jnp.concatenate([prototypes, self.vertices])
+        return jnp.tanh(adjacency @ nodes @ self.weight)[: len(prototypes)]
+
+
+class ARMLMeta(eqx.Module):
+    """Θ. `net` holds θ₀."""
+
+    net: Predictor
+    example_net: Linear
+    prototype_net: Linear
+    graph: Graph
+    raw_aggregator: RecurrentAggregator
+    propagated_aggregator: RecurrentAggregator
+    gate: Gate
+
+
+@dataclasses.dataclass(frozen=True)
+class ARML(GradientLearner):
+    """Tailors a shared initialisation by prototypes that draw on a learned graph of knowledge."""
+
+    prototypes: int = 4
+    """Soft prototypes of a task."""
+    vertices: int = 4
+    """G, vertices of the knowledge graph."""
+    example_dim: int = 40
+    """Size of an example's embedding, a prototype and a vertex."""
+    task_dim: int = 40
+    """Size of each of the task's two embeddings."""
+    scale: float = 1.0
+    """s, the distance at which a prototype and a vertex are near."""
+    gate: GateForm = "sigmoid"
+    """How the initialisation is tailored: as in the paper by a sigmoid, or affinely."""
+    reconstruction_weight: float = 0.01
+    """Weight of both autoencoders' reconstruction losses."""
+
+    def problems(self) -> list[str]:
+        sizes = ("prototypes", "vertices", "example_dim", "task_dim")
+        return (
+            super().problems()
+            + [f"{name} must be at least 1, got {n}" for name in sizes if (n := getattr(self, name)) < 1]
+            + ([] if self.scale > 0 else [f"scale must be positive, got {self.scale}"])
+            + ([] if self.gate != "none" else ["ARML without a gate is MAML: use --learner maml"])
+            + ([] if self.reconstruction_weight >= 0 else ["reconstruction_weight must be 0 or more"])
+        )
+
+    def init(self, spec: Spec, *, key: PRNGKeyArray) -> ARMLMeta:
+        keys = jax.random.split(key, 7)
+        net = self.net(spec, key=keys[0])
+        (x_dim,) = spec.x_shape
+        return ARMLMeta(
+            net=net,
+            example_net=Linear(x_dim + spec.y_dim, self.example_dim, key=keys[1]),
+            prototype_net=Linear(self.example_dim, self.prototypes, key=keys[2]),
+            graph=Graph(self.vertices, self.example_dim, self.scale, key=keys[3]),
+            raw_aggregator=RecurrentAggregator(self.example_dim, self.task_dim, "gru", key=keys[4]),
+            propagated_aggregator=RecurrentAggregator(self.example_dim, self.task_dim, "gru", key=keys[5]),
+            gate=Gate(2 * self.task_dim, eqx.filter(net, eqx.is_inexact_array), self.gate, key=keys[6]),
+        )
+
+    def adapt(
+        self, meta: ARMLMeta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
+    ) -> tuple[Predictor, Info]:
+        del key  # nothing here is random
+        example_embeddings = meta.example_net(jnp.concatenate([support.x, support.y], axis=1))
+        prototypes = soft_prototypes(meta.prototype_net, example_embeddings, support.mask)
+        propagated = meta.graph.propagate(prototypes)
+        raw_embedding, raw_loss = autoencode(meta.raw_aggregator, prototypes)
+        propagated_embedding, propagated_loss = autoencode(meta.propagated_aggregator, propagated)
+        place = jnp.concatenate([raw_embedding, propagated_embedding])
+        adapted, path = self.fit(tailor(meta.net, meta.gate, place), support, steps)
+        reconstruction_loss = raw_loss + propagated_loss
+        info = Info(
+            path=path,
+            penalty=self.reconstruction_weight * reconstruction_loss,
+            metrics={"reconstruction_loss": reconstruction_loss},
+            task_embedding=place,
+            assignments=(meta.graph.links(prototypes).mean(0, keepdims=True),),
+        )
+        return adapted, info
+
+
+def soft_prototypes(
+    prototype_net: Linear, example_embeddings: Float[Array, "n d"], mask: Bool[Array, " n"]
+) -> Float[Array, "k d"]:
+    """Each prototype is a weighted mean of the examples."""
+    weights = jax.nn.softmax(prototype_net(example_embeddings), axis=0, where=mask[:, None])
+    return weights.T @ example_embeddings
+
+
+def edge_weights(edge: Linear, nodes: Float[Array, "k d"]) -> Float[Array, "k k"]:
+    """How strongly nodes hear each other: a sigmoid of a linear function of |difference|."""
+    return jax.nn.sigmoid(edge(jnp.abs(nodes[:, None] - nodes[None]))[..., 0])
+
+
+def autoencode(
+    aggregator: RecurrentAggregator, rows: Float[Array, "k d"]
+) -> tuple[Float[Array, " e"], Float[Array, ""]]:
+    """The rows' embedding, and how badly they are given back."""
+    everything = jnp.ones(len(rows), bool)
+    embedding, reconstruction = aggregator(rows, everything)
+    return embedding, mse(reconstruction, rows, everything)

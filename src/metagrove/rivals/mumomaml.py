@@ -1,0 +1,105 @@
+"""MUMOMAML (Vuorio et al. 2018, 2019): a task's code modulates the base net's layers, then as in MAML.
+
+τ = encoder(support), two layers of bidirectional LSTM;   τ_l = Linear_l(τ) for each hidden layer l
+FiLM:     x(1 + γ) + β, τ_l = [γ, β]      sigmoid:  x σ(τ_l)      softmax:  x softmax(τ_l)
+The code stays as it is while θ takes its steps.
+"""
+
+import dataclasses
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from metagrove.inner import GradientLearner, only
+from metagrove.learner import Info, Predictor
+from metagrove.nets.layers import require_layers
+from metagrove.nets.linear import Linear
+from metagrove.nets.order import RowOrder, read_rows
+from metagrove.nets.recurrent import BidirectionalLSTM
+from metagrove.task import Examples, Spec
+
+ModulationForm = Literal["film", "sigmoid", "softmax"]
+
+
+class Modulated(eqx.Module):
+    """A net whose hidden layers are modulated before their activation, each by its own code τ_l."""
+
+    net: Predictor
+    codes: tuple[Float[Array, " _"], ...]
+    form: ModulationForm = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
+        def after_layer(layer: int, values: Array) -> Array:
+            return modulate(values, self.codes[layer], self.form) if layer < len(self.codes) else values
+
+        return self.net(x, mask, after_layer=after_layer)
+
+
+class MUMOMAMLMeta(eqx.Module):
+    """Θ: the base net, the task encoder, and what turns its code into each layer's."""
+
+    net: Predictor
+    encoder: BidirectionalLSTM
+    code_layers: tuple[Linear, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class MUMOMAML(GradientLearner):
+    """Reads the support set, modulates the base net's hidden layers by what it read, then adapts."""
+
+    modulation: ModulationForm = "film"
+    """How a layer is modulated: by scale and shift, by sigmoid gates, or by softmax weights."""
+    hidden_dim: int = 40
+    """Size of each LSTM of the task encoder."""
+    encoder_layers: int = 2
+    """Its layers, an LSTM in each direction."""
+    row_order: RowOrder = "random"
+    """Order in which the encoder reads the rows in training."""
+    test_permutations: int = 16
+    """With random order, seeded permutations of the sorted rows whose codes are averaged at test."""
+
+    def problems(self) -> list[str]:
+        sizes = ("hidden_dim", "encoder_layers", "test_permutations")
+        return super().problems() + [
+            f"{name} must be at least 1, got {n}" for name in sizes if (n := getattr(self, name)) < 1
+        ]
+
+    def init(self, spec: Spec, *, key: PRNGKeyArray) -> MUMOMAMLMeta:
+        net_key, encoder_key, code_key = jax.random.split(key, 3)
+        net = require_layers(self.net(spec, key=net_key), "MUMOMAML")
+        (x_dim,) = spec.x_shape
+        sizes = [size * (2 if self.modulation == "film" else 1) for size in net.layer_sizes[:-1]]
+        code_keys = [jax.random.fold_in(code_key, layer) for layer in range(len(sizes))]
+        return MUMOMAMLMeta(
+            net=net,
+            encoder=BidirectionalLSTM(x_dim + spec.y_dim, self.hidden_dim, self.encoder_layers, key=encoder_key),
+            code_layers=tuple(
+                Linear(2 * self.hidden_dim, size, key=k) for size, k in zip(sizes, code_keys, strict=True)
+            ),
+        )
+
+    def adapt(
+        self, meta: MUMOMAMLMeta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
+    ) -> tuple[Predictor, Info]:
+        def read(rows: Examples) -> Float[Array, " d"]:
+            return meta.encoder(jnp.concatenate([rows.x, rows.y], axis=1), rows.mask)
+
+        code = read_rows(read, support, order=self.row_order, num_permutations=self.test_permutations, key=key)
+        modulated = Modulated(meta.net, tuple(layer(code) for layer in meta.code_layers), self.modulation)
+        adapted, path = self.fit(modulated, support, steps, adapts=only(modulated, lambda predictor: predictor.net))
+        return adapted, Info(path, task_embedding=code)
+
+
+def modulate(values: Float[Array, "n o"], code: Float[Array, " _"], form: ModulationForm) -> Float[Array, "n o"]:
+    """A layer's values under its code."""
+    match form:
+        case "film":
+            gamma, beta = jnp.split(code[None], 2, axis=1)
+            return values * (1 + gamma) + beta
+        case "sigmoid":
+            return values * jax.nn.sigmoid(code)[None]
+        case "softmax":
+            return values * jax.nn.softmax(code)[None]

@@ -1,0 +1,94 @@
+"""The yardstick without an inner loop: a conditional neural process (Garnelo et al. 2018), deterministic.
+
+r = encoder({(xⱼ, yⱼ)}), whatever the order of the examples;   prediction = decoder([x, r])
+"""
+
+import dataclasses
+from typing import ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from metagrove.inner import repeat
+from metagrove.learner import Info, Learner
+from metagrove.losses import masked_mean
+from metagrove.nets.attention import AttentionAggregator
+from metagrove.nets.mlp import MLP
+from metagrove.task import Examples, Spec
+
+
+class MeanEncoder(eqx.Module):
+    """The mean over examples of what a net makes of each."""
+
+    net: MLP
+
+    def __call__(self, rows: Float[Array, "n i"], mask: Bool[Array, " n"]) -> tuple[Float[Array, " d"], None]:
+        return masked_mean(self.net(rows), mask), None
+
+
+class NeuralProcessMeta(eqx.Module):
+    """Θ: encoder and decoder."""
+
+    encoder: MeanEncoder | AttentionAggregator
+    decoder: MLP
+
+
+class Conditioned(eqx.Module):
+    """The decoder, told what the encoder made of the support set."""
+
+    decoder: MLP
+    representation: Float[Array, "*_ d"]
+    input_scale: float = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, "n i"], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
+        told = jnp.broadcast_to(self.representation, (len(x), len(self.representation)))
+        return self.decoder(jnp.concatenate([x * self.input_scale, told], axis=1), mask)
+
+
+@dataclasses.dataclass(frozen=True)
+class NeuralProcess(Learner):
+    """Predicts from an encoding of the support set at once: no gradient step, no base net."""
+
+    encoder: Literal["mean", "attention"] = "attention"
+    """How examples become one vector: each through a net and the mean taken, or by layers of self-attention."""
+    width: int = 128
+    """Size of the representation and of the decoder's two hidden layers."""
+    attention_layers: int = 2
+    """Layers of the attention encoder."""
+    attention_heads: int = 4
+    """Its heads."""
+    input_scale: float = 0.2
+    """Multiplies x and y on their way in."""
+
+    inner_steps: ClassVar[int] = 0
+
+    def problems(self) -> list[str]:
+        sizes = ("width", "attention_layers", "attention_heads")
+        few = [f"{name} must be at least 1, got {n}" for name in sizes if (n := getattr(self, name)) < 1]
+        if few or self.width % self.attention_heads == 0:
+            return few
+        return [f"width must be a multiple of attention_heads, got {self.width} and {self.attention_heads}"]
+
+    def init(self, spec: Spec, *, key: PRNGKeyArray) -> NeuralProcessMeta:
+        encoder_key, decoder_key = jax.random.split(key)
+        (x_dim,), wide = spec.x_shape, (self.width, self.width)
+        init_sd = (2 / self.width) ** 0.5  # He et al., for layers with ReLU
+        if self.encoder == "mean":
+            encoder = MeanEncoder(MLP((x_dim + spec.y_dim, *wide, self.width), init_sd, key=encoder_key))
+        else:
+            encoder = AttentionAggregator(
+                x_dim + spec.y_dim, self.width, self.attention_layers, self.attention_heads, key=encoder_key
+            )
+        return NeuralProcessMeta(encoder, MLP((x_dim + self.width, *wide, spec.y_dim), init_sd, key=decoder_key))
+
+    def adapt(
+        self, meta: NeuralProcessMeta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
+    ) -> tuple[Conditioned, Info]:
+        """However many steps are asked for, there are none: the path has one predictor."""
+        del key, steps
+        rows = jnp.concatenate([support.x, support.y], axis=1) * self.input_scale
+        representation, _ = meta.encoder(rows, support.mask)
+        predictor = Conditioned(meta.decoder, representation, self.input_scale)
+        return predictor, Info(repeat(predictor, 1), task_embedding=representation)
