@@ -5,7 +5,20 @@ import dataclasses
 import jax
 import pytest
 
-from metagrove import HSML, MAML, Functions, MLPNet
+from metagrove import (
+    ARML,
+    BMAML,
+    HSML,
+    MAML,
+    MUMOMAML,
+    Functions,
+    MetaSGD,
+    MLPNet,
+    MTNet,
+    NeuralProcess,
+    Reptile,
+    Scratch,
+)
 from metagrove.run.config import Config, Training
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -23,6 +36,16 @@ LEARNERS = {
     "hsml-attention": dataclasses.replace(
         TINY_HSML, aggregator="attention", attention_layers=1, attention_heads=2, gate="affine"
     ),
+    "anil": MAML(net=TINY_NET, inner_steps=2, adapts="head"),
+    "meta-sgd": MetaSGD(net=TINY_NET, inner_steps=2),
+    "mt-net": MTNet(net=TINY_NET, inner_steps=2, inner_clip=10.0),
+    "mumomaml": MUMOMAML(net=TINY_NET, inner_steps=2, hidden_dim=5, encoder_layers=2, test_permutations=2),
+    "arml": ARML(net=TINY_NET, inner_steps=2, prototypes=2, vertices=3, example_dim=5, task_dim=6),
+    "bmaml": BMAML(net=TINY_NET, particles=3, inner_lr=0.1),
+    "reptile": Reptile(net=TINY_NET, inner_steps=2, inner_lr=0.01),
+    "neural-process": NeuralProcess(width=8, attention_layers=1, attention_heads=2),
+    "neural-process-mean": NeuralProcess(encoder="mean", width=8),
+    "scratch": Scratch(net=TINY_NET, inner_steps=2, updates_per_step=3),
 }
 TINY_TRAINING = Training(
     steps=40,

@@ -11,9 +11,8 @@ import pytest
 from conftest import LEARNERS, TINY_NET
 
 from metagrove import HSML, MAML, Functions
-from metagrove.hsml.gate import Gate
-from metagrove.hsml.learner import tailor
 from metagrove.learner import num_parameters
+from metagrove.nets.gate import Gate, tailor
 from metagrove.task import all_real
 
 SPEC = Functions().spec
@@ -80,7 +79,7 @@ def test_whole_forward_pass_is_embed_then_cluster_then_gate_on_g_and_h():
     gate = 1 / (1 + np.exp(-(place @ np.array(meta.gate.weight) + np.array(meta.gate.bias))))
     first_net = jax.tree.map(lambda leaf: leaf[0], info.path)
     np.testing.assert_allclose(jax.flatten_util.ravel_pytree(first_net)[0], np.array(flat) * gate, rtol=1e-5)
-    tailored = tailor(meta, jnp.asarray(place))
+    tailored = tailor(meta.net, meta.gate, jnp.asarray(place))
     jax.tree.map(np.testing.assert_allclose, tailored, first_net)
 
 

@@ -4,7 +4,15 @@ from metagrove.hsml.learner import HSML
 from metagrove.learner import Info, Learner
 from metagrove.nets.mlp import MLPNet
 from metagrove.nets.own import per_example
+from metagrove.rivals.arml import ARML
+from metagrove.rivals.bmaml import BMAML
 from metagrove.rivals.maml import MAML
+from metagrove.rivals.meta_sgd import MetaSGD
+from metagrove.rivals.mt_net import MTNet
+from metagrove.rivals.mumomaml import MUMOMAML
+from metagrove.rivals.neural_process import NeuralProcess
+from metagrove.rivals.reptile import Reptile
+from metagrove.rivals.scratch import Scratch
 from metagrove.run.api import Adapted, Run, load, train
 from metagrove.sources import Source
 from metagrove.sources.functions import Functions
@@ -12,15 +20,23 @@ from metagrove.task import Examples, Spec, Task
 
 __version__ = "0.1.0"
 __all__ = [
+    "ARML",
+    "BMAML",
     "HSML",
     "MAML",
+    "MUMOMAML",
     "Adapted",
     "Examples",
     "Functions",
     "Info",
     "Learner",
     "MLPNet",
+    "MTNet",
+    "MetaSGD",
+    "NeuralProcess",
+    "Reptile",
     "Run",
+    "Scratch",
     "Source",
     "Spec",
     "Task",

@@ -54,7 +54,11 @@ def descend(
         carry = jax.lax.fori_loop(0, updates_per_step, update, carry) if many else update(None, carry)
         return carry, carry[0]
 
-    (last, _), later = jax.lax.scan(step, (params, rule.init(params)), length=steps)
+    start = params, rule.init(params)
+    if steps == 1:  # half the time of a loop of one, measured on BMAML
+        (last, _), only_one = step(start, None)
+        return last, jax.tree.map(lambda *both: jnp.stack(both), params, only_one)
+    (last, _), later = jax.lax.scan(step, start, length=steps)
     path = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), params, later)
     return last, path
 

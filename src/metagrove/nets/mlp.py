@@ -44,7 +44,7 @@ class MLP(eqx.Module):
         return tuple(bias.shape[-1] for bias in self.biases)
 
     @property
-    def head(self) -> tuple[Array, Array]:
+    def head(self) -> tuple[Any, Any]:
         """The last layer's parameters."""
         return self.weights[-1], self.biases[-1]
 

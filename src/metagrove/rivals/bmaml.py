@@ -16,7 +16,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.inner import GradientLearner, UpdateRule, clipped, descend
@@ -57,18 +56,18 @@ class BMAML(GradientLearner):
     """M."""
     leader_steps: int = 1
     """SVGD steps of the leader, from the follower on."""
-    prior_shape: float = 2.0
-    """Shape of the Gamma priors on both precisions."""
-    prior_rate: float = 0.2
-    """Rate of the Gamma priors on both precisions."""
+    noise_prior: tuple[float, float] = (2.0, 0.2)
+    """Shape and rate of the Gamma prior on γ."""
+    weight_prior: tuple[float, float] = (2.0, 1000.0)
+    """Shape and rate of the Gamma prior on λ; a small rate ties a net of many weights to 0."""
 
     def problems(self) -> list[str]:
         few = [] if self.particles >= 2 else [f"particles must be at least 2 (one has no kernel), got {self.particles}"]
         lead = [] if self.leader_steps >= 1 else [f"leader_steps must be at least 1, got {self.leader_steps}"]
         priors = [
             f"{name} must be positive, got {value}"
-            for name in ("prior_shape", "prior_rate")
-            if not (value := getattr(self, name)) > 0
+            for name in ("noise_prior", "weight_prior")
+            if not min(value := getattr(self, name)) > 0
         ]
         return super().problems() + few + lead + priors
 
@@ -99,11 +98,12 @@ class BMAML(GradientLearner):
         log_noise, log_weight = particle.log_noise_precision, particle.log_weight_precision
         num_values = examples.mask.sum() * examples.y.shape[-1]
         loss = self.loss(particle.nets(examples.x, examples.mask), examples.y, examples.mask)
-        weights, _ = ravel_pytree(eqx.filter(particle.nets, eqx.is_inexact_array))
+        weights = eqx.filter(particle.nets, eqx.is_inexact_array)
         likelihood = num_values * (log_noise - jnp.exp(log_noise) * loss) / 2
-        prior = (weights.size * log_weight - jnp.exp(log_weight) * jnp.square(weights).sum()) / 2
-        gammas = [self.prior_shape * log - self.prior_rate * jnp.exp(log) for log in (log_noise, log_weight)]
-        return likelihood + prior + sum(gammas)
+        prior = (
+            optax.tree.size(weights) * log_weight - jnp.exp(log_weight) * optax.tree.norm(weights, squared=True)
+        ) / 2
+        return likelihood + prior + log_gamma(log_noise, *self.noise_prior) + log_gamma(log_weight, *self.weight_prior)
 
     def meta_loss(self, meta: Particles, task: Task, *, key: PRNGKeyArray) -> tuple[Float[Array, ""], Info]:
         """The chaser loss: how far the follower is from where the query would have led it."""
@@ -116,6 +116,11 @@ class BMAML(GradientLearner):
         )
 
 
+def log_gamma(log_value: Float[Array, ""], shape: float, rate: float) -> Float[Array, ""]:
+    """log density of the logarithm of a Gamma variable, up to a constant."""
+    return shape * log_value - rate * jnp.exp(log_value)
+
+
 def squared_distance(first: Any, second: Any) -> Float[Array, ""]:
     """Sum of squared differences over all arrays."""
     first, second = (eqx.filter(tree, eqx.is_inexact_array) for tree in (first, second))
@@ -126,26 +131,35 @@ def svgd(inner_lr: float) -> UpdateRule:
     """α φ, from the gradients of -log p of particles that lie along every array's first axis."""
 
     def update(grads: Any, params: Any) -> Any:
-        _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], params))
-        flat, flat_grads = (jax.vmap(lambda one: ravel_pytree(one)[0])(tree) for tree in (params, grads))
-        return jax.vmap(unravel)(inner_lr * stein_direction(flat, -flat_grads))
+        direction = stein_direction(params, jax.tree.map(jnp.negative, grads))
+        return jax.tree.map(lambda leaf: inner_lr * leaf, direction)
 
     return optax.stateless(update)
 
 
-def stein_direction(particles: Float[Array, "m p"], scores: Float[Array, "m p"]) -> Float[Array, "m p"]:
+def stein_direction(particles: Any, scores: Any) -> Any:
     """φ of every particle; `scores` are ∇log p. With this kernel Σⱼ ∇_{θⱼ}k(θⱼ, θᵢ) = 2/h Σⱼ kᵢⱼ (θᵢ - θⱼ)."""
     distances = squared_distances(particles)
-    bandwidth = jax.lax.stop_gradient(jnp.median(distances) / math.log(len(particles)))
+    num_particles = len(distances)
+    bandwidth = jax.lax.stop_gradient(jnp.median(distances) / math.log(num_particles))
     bandwidth = jnp.maximum(bandwidth, 1e-12)  # all particles in one place
     kernel = jnp.exp(-distances / bandwidth)
-    repulsion = 2 / bandwidth * (kernel.sum(1)[:, None] * particles - kernel @ particles)
-    return (kernel @ scores + repulsion) / len(particles)
+    repulsion = 2 / bandwidth * (jnp.diag(kernel.sum(1)) - kernel)
+    return jax.tree.map(lambda p, s: mix(kernel, s) + mix(repulsion, p), particles, scores)
 
 
-def squared_distances(particles: Float[Array, "m p"]) -> Float[Array, "m m"]:
+def mix(weights: Float[Array, "m m"], rows: Float[Array, "m ..."]) -> Float[Array, "m ..."]:
+    """1/M Σⱼ wᵢⱼ rowⱼ."""
+    return jnp.tensordot(weights, rows, axes=1) / len(rows)
+
+
+def squared_distances(particles: Any) -> Float[Array, "m m"]:
     """‖θᵢ - θⱼ‖² by products of the centred particles, so that what all share cancels no digits."""
-    centred = particles - particles.mean(0)[None]
-    products = centred @ centred.T
-    squares = jnp.diagonal(products)
-    return jnp.maximum(squares[:, None] + squares[None, :] - 2 * products, 0.0)
+
+    def products(leaf: Float[Array, "m ..."]) -> Float[Array, "m m"]:
+        centred = (leaf - leaf.mean(0, keepdims=True)).reshape(len(leaf), -1)
+        return centred @ centred.T
+
+    total = sum(jax.tree.leaves(jax.tree.map(products, particles)))
+    squares = jnp.diagonal(total)
+    return jnp.maximum(squares[:, None] + squares[None, :] - 2 * total, 0.0)

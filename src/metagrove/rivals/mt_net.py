@@ -24,7 +24,7 @@ class Transformed(eqx.Module):
     """A net with T after each layer; without any, the net itself."""
 
     net: Any
-    transforms: tuple[Float[Array, "o o"], ...]
+    transforms: tuple[Float[Array, "_ _"], ...]
 
     def __call__(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
         if not self.transforms:
@@ -36,7 +36,7 @@ class MTNetMeta(eqx.Module):
     """Θ: the net with its transforms, and ζ, a logit for each layer's every unit."""
 
     predictor: Transformed
-    logits: tuple[Float[Array, " o"], ...]
+    logits: tuple[Float[Array, " _"], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ def gumbel_mask(logits: Float[Array, " o"], temperature: float, *, key: PRNGKeyA
     return hard + soft - jax.lax.stop_gradient(soft)
 
 
-def mask_units(grads: Any, masks: tuple[Float[Array, " o"], ...], factor: float) -> Any:
+def mask_units(grads: Any, masks: tuple[Float[Array, " _"], ...], factor: float) -> Any:
     """factor · m ∘ gradient, where a unit's weights and bias share its m: units are every parameter's last axis."""
     net = jax.tree.map(
         lambda m, g: factor * m.reshape((1,) * (g.ndim - 1) + (-1,)) * g, grads.net.by_layer(masks), grads.net

@@ -76,8 +76,8 @@ INNER_LOOPS: tuple[Settings, ...] = (
     {"inner_lr": 0.001, **STEEP},
     {"inner_lr": 0.003, **STEEP},
     {"inner_lr": 0.01, **STEEP},
-    {"inner_lr": 0.03, **STEEP},
-    {"inner_lr": 0.01, "inner_steps": 1, **STEEP},
+    {"inner_lr": 0.003},
+    {"inner_steps": 10},
 )
 """Step size, number of steps and clipping: the same six for every method with MAML's inner loop."""
 
@@ -108,7 +108,13 @@ SEARCHES: dict[str, Search] = {
             choices(inner_lr=(0.001, 0.003, 0.01), init_sd=(0.1, 0.3)),
             {"steps": 1, "validate_every": 1},  # nothing is meta-learned
         ),
-        Search("bmaml", "toy-5shot", "bmaml", choices(inner_lr=(0.01, 0.1, 1.0), inner_steps=(1, 3))),
+        Search(
+            "bmaml",
+            "toy-5shot",
+            "bmaml",
+            choices(inner_lr=(0.01, 0.03, 0.1), inner_clip=(10.0, 100.0)),
+            {"init_sd": 0.3},  # particles that start in one place stay alike
+        ),
     )
 }
 
