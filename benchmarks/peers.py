@@ -1,4 +1,4 @@
-"""The same MAML in PyTorch, as people write it: a Python loop over tasks, and torch.func with vmap.
+"""The same MAML and Meta-SGD in PyTorch, as people write them: a Python loop over tasks, and torch.func with vmap.
 
 Second order, the network of the toy experiment, tasks drawn as `metagrove.Functions` draws them (one batch of
 numbers is reused, so that no peer pays for drawing them).
@@ -23,8 +23,8 @@ def mse(prediction: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return ((prediction - y) ** 2).mean()
 
 
-def loop_step(net, optimizer, batch, inner_lr: float, inner_steps: int):
-    """A task at a time."""
+def loop_step(net, optimizer, batch, rates, inner_steps: int):
+    """A task at a time; `rates` are step sizes by parameter."""
     optimizer.zero_grad()
     total = torch.zeros(())
     names = [name for name, _ in net.named_parameters()]
@@ -33,13 +33,13 @@ def loop_step(net, optimizer, batch, inner_lr: float, inner_steps: int):
         for _ in range(inner_steps):
             loss = mse(functional_call(net, params, (support_x,)), support_y)
             grads = torch.autograd.grad(loss, list(params.values()), create_graph=True)
-            params = {name: params[name] - inner_lr * g for name, g in zip(names, grads, strict=True)}
+            params = {name: params[name] - rates[name] * g for name, g in zip(names, grads, strict=True)}
         total = total + mse(functional_call(net, params, (query_x,)), query_y)
     (total / len(batch[0])).backward()
     optimizer.step()
 
 
-def vmap_step(net, optimizer, batch, inner_lr: float, inner_steps: int):
+def vmap_step(net, optimizer, batch, rates, inner_steps: int):
     """All tasks at once."""
 
     def task_loss(params, support_x, support_y, query_x, query_y):
@@ -48,7 +48,7 @@ def vmap_step(net, optimizer, batch, inner_lr: float, inner_steps: int):
 
         for _ in range(inner_steps):
             grads = grad(support_loss)(params)
-            params = {name: params[name] - inner_lr * grads[name] for name in params}
+            params = {name: params[name] - rates[name] * grads[name] for name in params}
         return mse(functional_call(net, params, (query_x,)), query_y)
 
     optimizer.zero_grad()
@@ -57,12 +57,20 @@ def vmap_step(net, optimizer, batch, inner_lr: float, inner_steps: int):
     optimizer.step()
 
 
-STEPS = {"PyTorch, loop over tasks": loop_step, "PyTorch, torch.func vmap": vmap_step}
+PEERS = {
+    # name: (how, are step sizes learned)
+    "PyTorch, loop over tasks": (loop_step, False),
+    "PyTorch, torch.func vmap": (vmap_step, False),
+    "PyTorch, Meta-SGD, loop over tasks": (loop_step, True),
+}
 
 
 def make(which: str, batch, *, outer_lr: float, inner_lr: float, inner_steps: int):
     """A function that makes one meta-step."""
+    step, learned = PEERS[which]
     net = network()
-    optimizer = torch.optim.Adam(net.parameters(), lr=outer_lr)
+    rates = {name: torch.full_like(p, inner_lr) if learned else inner_lr for name, p in net.named_parameters()}
+    own = [rate.requires_grad_() for rate in rates.values() if isinstance(rate, torch.Tensor)]
+    optimizer = torch.optim.Adam([*net.parameters(), *own], lr=outer_lr)
     tensors = [torch.from_numpy(part) for part in batch]
-    return lambda: STEPS[which](net, optimizer, tensors, inner_lr, inner_steps)
+    return lambda: step(net, optimizer, tensors, rates, inner_steps)

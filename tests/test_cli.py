@@ -10,6 +10,7 @@ import pytest
 
 from metagrove.cli import main
 from metagrove.run.api import load
+from metagrove.run.config import LEARNERS
 
 TINY_FLAGS = [
     *("--steps", "20", "--meta-batch", "2", "--validate-every", "10", "--log-every", "10"),
@@ -83,7 +84,7 @@ def test_show_draws_every_figure(runs, tmp_path, capsys):
 def test_list_names_everything(capsys):
     assert main(["list"]) == 0
     out = capsys.readouterr().out
-    for word in ("toy-quick", "toy-5shot-best", "hsml", "maml", "released models"):
+    for word in ("toy-quick", "toy-5shot-best", *LEARNERS, "released models"):
         assert word in out
 
 
@@ -140,6 +141,7 @@ def test_a_folder_that_cannot_be_written(tmp_path, capsys):
 SMALL_FILES = """
 import resource, signal, sys
 from metagrove.cli import main
+from metagrove.run.config import LEARNERS
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 sys.exit(main())

@@ -15,7 +15,9 @@ from metagrove import (
     BMAML,
     MAML,
     MUMOMAML,
+    Adapted,
     Functions,
+    Info,
     MetaSGD,
     MTNet,
     NeuralProcess,
@@ -259,6 +261,8 @@ def test_particles_predict_their_mean_and_a_spread():
     x = jnp.array([[0.0], [2.0]])
     np.testing.assert_allclose(particles(x), [[0.0], [4.0]])
     np.testing.assert_allclose(particles.spread(x), [[0.5], [math.sqrt(4 + 0.25)]], rtol=1e-6)
+    np.testing.assert_allclose(Adapted(SPEC, particles, Info(particles)).spread(x), particles.spread(x), rtol=1e-6)
+    assert Adapted(SPEC, Slope(jnp.ones(())), Info(particles)).spread(x) is None
 
 
 def test_reptile_moves_towards_the_adapted_parameters():

@@ -87,4 +87,4 @@ def mask_units(grads: Any, masks: tuple[Float[Array, " _"], ...], factor: float)
     net = jax.tree.map(
         lambda m, g: factor * m.reshape((1,) * (g.ndim - 1) + (-1,)) * g, grads.net.by_layer(masks), grads.net
     )
-    return dataclasses.replace(grads, net=net)
+    return eqx.tree_at(lambda tree: tree.net, grads, net)

@@ -37,6 +37,14 @@ class Adapted:
         padded = pad_rows(all_real(rows, rows), padded_size(len(rows)))
         return np.asarray(_predict(self.predictor, padded.x, padded.mask))[: len(rows)]
 
+    def spread(self, x: ArrayLike) -> np.ndarray | None:
+        """Standard deviation of each prediction, from a learner that knows it (BMAML); None from any other."""
+        if not hasattr(self.predictor, "spread"):
+            return None
+        rows = input_rows(x, self.spec)
+        padded = pad_rows(all_real(rows, rows), padded_size(len(rows)))
+        return np.asarray(_spread(self.predictor, padded.x, padded.mask))[: len(rows)]
+
     @property
     def assignments(self) -> tuple[np.ndarray, ...]:
         """Each level's soft assignment, (K, K') with rows that sum to 1; empty for a learner without clusters."""
@@ -75,15 +83,15 @@ class Run:
         predictor, info = _adapt(self.config.learner, self.meta, padded, steps)
         return Adapted(self.config.source.spec, predictor, info)
 
-    def scores(self, *, num_tasks: int, seed: int) -> Scores:
-        """Every test task's score after each number of inner steps."""
+    def scores(self, *, num_tasks: int, seed: int, steps: int | None = None) -> Scores:
+        """Every test task's score after 0, 1, ... inner steps; by default up to as many as validation looked at."""
         return score_tasks(
             self.config.learner,
             self.meta,
             self.config.source.split("test"),
             key=stream("test", seed),
             num_tasks=num_tasks,
-            steps=self.config.training.test_steps,
+            steps=self.config.training.test_steps if steps is None else steps,
         )
 
 
@@ -133,6 +141,11 @@ def _adapt(learner: Learner, meta: Meta, support: Examples, steps: int) -> tuple
 @eqx.filter_jit
 def _predict(predictor: Predictor, x: jax.Array, mask: jax.Array) -> jax.Array:
     return predictor(x, mask)
+
+
+@eqx.filter_jit
+def _spread(predictor: Any, x: jax.Array, mask: jax.Array) -> jax.Array:
+    return predictor.spread(x, mask)
 
 
 def padded_size(num_rows: int) -> int:

@@ -47,11 +47,15 @@ class Experiment:
     rows: tuple[Row, ...]
     test_seed: int = 0
     """Decides the test tasks."""
+    test_steps: int | None = None
+    """Most inner steps at test, their number chosen anew on validation tasks; without it, as training chose it."""
+    tasks: int = 40_000
+    """Test tasks."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """How much is spent: changes to every training and to every trial of a search, and the test tasks."""
+    """How much is spent: changes to every training and to every trial of a search, and the most test tasks."""
 
     training: Settings
     trial: Settings
@@ -171,5 +175,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         minutes={"paper": 240, "quick": 30},
         rows=table1(),
         test_seed=1,
+        test_steps=50,
+        tasks=20_000,
     ),
 }

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fnmatch
+import json
 import re
 import shlex
 import shutil
@@ -14,13 +15,16 @@ from typing import Any
 from metagrove.errors import DivergedError, InputError, RunError
 from metagrove.learner import num_parameters
 from metagrove.run import checkpoint, folders
-from metagrove.run.api import default_folder, load
+from metagrove.run.api import Run, default_folder, load
 from metagrove.run.config import Config, name_it, to_json
 from metagrove.run.evaluate import compare, summarize
-from metagrove.run.experiments import BUDGETS, EXPERIMENTS, Budget, Row, Search, Settings
+from metagrove.run.experiments import BUDGETS, EXPERIMENTS, Budget, Experiment, Row, Search, Settings
 from metagrove.run.presets import preset
+from metagrove.run.train import validate
 
 PAPER_TASKS = 4_000
+SHOWN_STEPS = 10
+"""Inner steps that a result shows at least."""
 STOPPED = 130
 
 
@@ -33,9 +37,9 @@ class Place:
     folder: Path
 
     @property
-    def test_seed(self) -> int:
-        """Decides the test tasks."""
-        return EXPERIMENTS[self.name].test_seed
+    def experiment(self) -> Experiment:
+        """The experiment."""
+        return EXPERIMENTS[self.name]
 
 
 def reproduce(
@@ -73,8 +77,8 @@ def settings_of(row: Row, place: Place) -> Settings:
     """All that the row changes in its preset: what its search chose, its own changes, the budget's."""
     chosen: dict[str, Any] = {}
     if row.search is not None:
-        record = checkpoint.read_json(search_file(row.search, place))
-        chosen = {**record["base"], **record["candidates"][record["chosen"]]["settings"]}
+        index = checkpoint.read_json(search_file(row.search, place))["chosen"]
+        chosen = {**row.search.base, **row.search.candidates[index]}
     return {**place.budget.training, **row.settings, **chosen}
 
 
@@ -109,7 +113,7 @@ def search_if_needed(search: Search, place: Place) -> bool:
     path = search_file(search, place)
     if path.exists():
         known = [one["settings"] for one in checkpoint.read_json(path)["candidates"]]
-        if known != [dict(one) for one in search.candidates]:
+        if known != json.loads(json.dumps(search.candidates)):
             raise RunError(f"{path} is the record of another search: remove it to search anew")
         return True
     trials = []
@@ -206,15 +210,17 @@ def evaluate_seed(row: Row, seed: int, place: Place, yardsticks: dict[Any, Any])
     """One run on many tasks and, as the paper has it, on the first 4,000 of them."""
     _, folder, _ = run_of(row, seed, place)
     run, stored, last = load(folder), checkpoint.read_json(folder / "run.json"), last_of(folder)
+    run = with_steps_chosen(run, place.experiment.test_steps)
     families = run.config.source.family_names
-    scores = run.scores(num_tasks=place.budget.tasks, seed=place.test_seed)
+    num_tasks = min(place.experiment.tasks, place.budget.tasks)
+    scores = run.scores(num_tasks=num_tasks, seed=place.experiment.test_seed, steps=max(run.inner_steps, SHOWN_STEPS))
     yardstick, its_step, its_label = yardsticks.setdefault(run.config.source, (scores, run.inner_steps, row.label))
     few = dataclasses.replace(
         scores, by_step=scores.by_step[:PAPER_TASKS], family=scores.family[:PAPER_TASKS], shares=None
     )
     return {
         "seed": seed,
-        "test_seed": place.test_seed,
+        "test_seed": place.experiment.test_seed,
         "evaluation": summarize(scores, families, step=run.inner_steps, metric=run.metric),
         "evaluation_4000": summarize(few, families, step=run.inner_steps, metric=run.metric),
         "paired_difference": {"to": its_label, **compare(scores, run.inner_steps, yardstick, its_step, families)},
@@ -227,6 +233,14 @@ def evaluate_seed(row: Row, seed: int, place: Place, yardsticks: dict[Any, Any])
         "config": stored["config"],
         "provenance": stored["provenance"],
     }
+
+
+def with_steps_chosen(run: Run, most: int | None) -> Run:
+    """The run with its number of inner steps at test chosen among 0 to `most`, on the validation tasks."""
+    if most is None:
+        return run
+    validation = validate(run.config.with_settings(test_steps=most), run.meta)
+    return dataclasses.replace(run, about={**run.about, "validation": validation})
 
 
 def publish(row: Row, result: dict[str, Any], place: Place, models: Path) -> None:

@@ -84,7 +84,7 @@ def print_list() -> None:
 
 def print_experiments() -> None:
     """What `reproduce` can run."""
-    minutes = "minutes here (--budget quick)"
+    minutes = "minutes (--budget quick)"
     table = Table("experiment", "what it is", "trainings", minutes, title="metagrove reproduce NAME")
     for name, experiment in EXPERIMENTS.items():
         trainings = str(sum(len(row.seeds) for row in experiment.rows))

@@ -91,10 +91,106 @@ def clusters(result: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+def table1(result: dict[str, Any]) -> list[list[str]]:
+    """Every method's error at 5 and 10 points beside the paper's, and its paired difference to HSML; lowest in bold."""
+    heading = ["method"]
+    for shots in SHOTS:
+        heading += [f"{shots}, paper", f"{shots}, ours ± CI", "minus HSML ± CI"]
+    methods = by_method(result)
+    lowest = [min(cells[shots]["value"] for cells in methods.values() if shots in cells) for shots in SHOTS]
+    rows = []
+    for method, cells in methods.items():
+        row = [method]
+        for shots, low in zip(SHOTS, lowest, strict=True):
+            cell = cells.get(shots)
+            row += table1_cells(cell, bold=cell["value"] == low) if cell else ["", "not trained yet", ""]
+        rows.append(row)
+    return [heading, *rows]
+
+
+SHOTS = ("5-shot", "10-shot")
+
+
+def by_method(result: dict[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    """{method: {shots: evaluation, with the paper's value and the paired difference}}, the yardstick's rows last."""
+    methods: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in result["rows"]:
+        method, shots = row["label"].rsplit(", ", 1)
+        best = chosen_seed(row)
+        extra = {"paper": row["paper"], "paired": best["paired_difference"]}
+        methods.setdefault(method, {})[shots] = {**best["evaluation"], **extra}
+    return dict(sorted(methods.items(), key=lambda item: item[0].startswith("HSML")))
+
+
+def table1_cells(cell: dict[str, Any], *, bold: bool) -> list[str]:
+    """The paper's value, ours, and the difference to HSML."""
+    value = f"{cell['value']:.3f} ± {cell['value_ci95']:.3f}"
+    paired = cell["paired"]
+    difference = "" if paired["ci95"] == 0 else f"{paired['difference']:+.3f} ± {paired['ci95']:.3f}"
+    return [cell["paper"] or "", f"**{value}**" if bold else value, difference]
+
+
+def table1_by_family(result: dict[str, Any]) -> list[list[str]]:
+    """Every method's error on each family, and its paired difference to HSML there."""
+    families = list(chosen_seed(result["rows"][0])["evaluation"]["by_family"])
+    rows = []
+    for method, cells in by_method(result).items():
+        for shots, one in cells.items():
+            row = [f"{method}, {shots}"]
+            for family in families:
+                paired = one["paired"]["by_family"][family]
+                difference = f" ({paired['difference']:+.3f} ± {paired['ci95']:.3f})" if paired["ci95"] else ""
+                row.append(f"{one['by_family'][family]['by_step'][one['steps']]:.3f}{difference}")
+            rows.append(row)
+    return [["", *families], *rows]
+
+
+def table1_search(result: dict[str, Any]) -> list[list[str]]:
+    """What each method's search tried, and what it chose."""
+    rows, seen = [], set()
+    for row in result["rows"]:
+        method = row["label"].rsplit(", ", 1)[0]
+        if row["search"] is None or method in seen:
+            continue
+        seen.add(method)
+        for index, one in enumerate(row["search"]["candidates"]):
+            settings = ", ".join(f"{name} {value}" for name, value in one["settings"].items()) or "as in the paper"
+            scored = one["validation"]
+            value = f"{scored['value']:.3f} ± {scored['ci95']:.3f}" if scored else "diverged"
+            chosen = index == row["search"]["chosen"]
+            rows.append(["" if index else method, f"**{settings}**" if chosen else settings, value])
+    return [["method", "tried (chosen in bold)", "validation error ± CI"], *rows]
+
+
+def table1_cost(result: dict[str, Any]) -> list[list[str]]:
+    """What each method's training took."""
+    heading = ["", "parameters", "inner steps: training / test", "meta-steps/s", "training, min", "peak memory, MB"]
+    rows = []
+    for row in result["rows"]:
+        one = chosen_seed(row)
+        steps = one["config"]["learner"].get("inner_steps", 0)
+        known = one["steps_per_second"] is not None
+        rows.append(
+            [
+                row["label"],
+                f"{one['parameters']:,}",
+                f"{steps} / {one['evaluation']['steps']}",
+                f"{one['steps_per_second']:.0f}" if known else "",
+                f"{one['training_seconds'] / 60:.1f}",
+                f"{one['peak_memory_mb']:.0f}" if known else "",
+            ]
+        )
+    return [heading, *rows]
+
+
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[list[str]]]]] = {
     "toy": ("toy", toy),
     "toy-by-family": ("toy", by_family),
     "toy-clusters": ("toy-clusters", clusters),
+    "table1": ("table1", table1),
+    "table1-by-family": ("table1", table1_by_family),
+    "table1-search": ("table1", table1_search),
+    "table1-cost": ("table1", table1_cost),
     "toy-speed": ("benchmark-toy", speed),
     "toy-scale": ("benchmark-toy", scale),
 }

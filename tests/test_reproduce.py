@@ -1,0 +1,133 @@
+"""Experiments: search, train, evaluate, write; stopped and gone on with; on a tiny one."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from metagrove.cli import main
+from metagrove.errors import DivergedError, RunError
+from metagrove.run import reproduce as module
+from metagrove.run.experiments import BUDGETS, EXPERIMENTS, SEARCHES, Budget, Experiment, Row, Search
+from metagrove.run.presets import preset
+from metagrove.run.reproduce import flags, reproduce, train_in_own_process
+
+TINY = {"steps": 4, "meta_batch": 2, "log_every": 2, "validate_every": 2, "validation_tasks": 10, "test_steps": 2}
+TINY_NET = {"hidden": (4,), "inner_steps": 1}
+SEARCH = Search("maml", "toy-5shot", "maml", ({"inner_lr": 0.01}, {"inner_lr": 1e30}), TINY_NET)
+EXPERIMENT = Experiment(
+    "a tiny one",
+    {"paper": 1, "quick": 1},
+    (
+        Row("ANIL, 5-shot", "toy-5shot", learner="maml", settings={**TINY_NET, "adapts": "head"}),
+        Row("MAML, 5-shot", "toy-5shot", (0, 1), "maml", "2.205 ± 0.121", search=SEARCH),
+    ),
+    test_seed=3,
+)
+
+
+@pytest.fixture
+def trainings(monkeypatch, tmp_path):
+    """The tiny experiment in a folder of its own; trainings happen in this process and are counted."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(EXPERIMENTS, "tiny", EXPERIMENT)
+    monkeypatch.setitem(BUDGETS, "paper", Budget(TINY, {**TINY, "steps": 2}, tasks=20))
+    done = []
+
+    def in_this_process(command, check):
+        assert command[:3] == [sys.executable, "-m", "metagrove"]
+        done.append(command[command.index("--out") + 1])
+        return SimpleNamespace(returncode=main(command[3:]))
+
+    monkeypatch.setattr(module, "subprocess", SimpleNamespace(run=in_this_process))
+    return done
+
+
+def test_searches_trains_evaluates_and_writes(trainings, tmp_path, capsys):
+    assert main(["reproduce", "tiny", "--out", "results"]) == 0
+    assert "MAML, 5-shot" in capsys.readouterr().out
+    result = json.loads((tmp_path / "results" / "tiny.json").read_text())
+    assert result["provenance"]["command"] == "metagrove reproduce tiny"
+    anil, maml = result["rows"]
+    assert maml["search"]["chosen"] == 0
+    assert maml["search"]["candidates"][0]["validation"]["value"] > 0
+    assert maml["search"]["candidates"][1] == {"settings": {"inner_lr": 1e30}, "validation": None, "seconds": None}
+    assert [one["config"]["learner"]["inner_lr"] for one in maml["seeds"]] == [0.01, 0.01]
+    assert anil["seeds"][0]["config"]["learner"]["adapts"] == "head"
+    assert anil["seeds"][0]["paired_difference"]["difference"] == 0
+    assert maml["seeds"][0]["paired_difference"]["to"] == "ANIL, 5-shot"
+    assert maml["sd_over_seeds"] > 0
+    for one in (*anil["seeds"], *maml["seeds"]):
+        assert one["evaluation"]["num_tasks"] == 20
+        assert one["test_seed"] == 3
+        assert one["steps_per_second"] > 0
+        assert one["peak_memory_mb"] > 10
+        assert one["provenance"]["command"].startswith("metagrove train toy-5shot --learner maml --steps 4")
+    trainings.clear()
+    assert reproduce("tiny", out=tmp_path / "again") is not None
+    assert trainings == []
+
+
+def test_goes_on_where_a_person_stopped_it(trainings, tmp_path, monkeypatch):
+    run, stops = module.subprocess.run, iter([False, False, True])
+
+    def stopped_at_the_third(command, check):
+        return SimpleNamespace(returncode=130) if next(stops, False) else run(command, check)
+
+    monkeypatch.setattr(module, "subprocess", SimpleNamespace(run=stopped_at_the_third))
+    assert reproduce("tiny", out=tmp_path) is None
+    assert not (tmp_path / "tiny.json").exists()
+    before = list(trainings)
+    assert reproduce("tiny", out=tmp_path) is not None
+    assert not set(trainings[len(before) :]) & {before[0]}
+
+
+def test_only_some_rows_and_no_result_yet(trainings, tmp_path, capsys):
+    assert main(["reproduce", "tiny", "--only", "ANIL*", "--out", "results"]) == 0
+    assert trainings == ["runs/tiny/anil-5-shot-s0"]
+    assert not (tmp_path / "results").exists()
+    assert main(["reproduce", "tiny", "--only", "MAMMAL*"]) == 2
+    assert "no row is called 'MAMMAL*'" in capsys.readouterr().err
+
+
+def test_the_record_of_another_search_is_refused(trainings, tmp_path):
+    path = tmp_path / "runs" / "tiny" / "search" / "maml.json"
+    path.parent.mkdir(parents=True)
+    module.checkpoint.write_json(path, {"format": 1, "candidates": [{"settings": {"inner_lr": 0.5}}]})
+    with pytest.raises(RunError, match="is the record of another search"):
+        reproduce("tiny", only="MAML*", out=tmp_path)
+
+
+def test_a_search_in_which_all_diverge_is_an_error(trainings, tmp_path, monkeypatch):
+    hopeless = Search("maml", "toy-5shot", "maml", ({"inner_lr": 1e30},), TINY_NET)
+    row = Row("MAML, 5-shot", "toy-5shot", learner="maml", search=hopeless)
+    monkeypatch.setitem(EXPERIMENTS, "tiny", Experiment("", {}, (row,)))
+    with pytest.raises(DivergedError, match="every candidate of the search for maml diverged"):
+        reproduce("tiny", out=tmp_path)
+
+
+@pytest.mark.slow
+def test_a_training_in_a_process_of_its_own(tmp_path):
+    folder = tmp_path / "run"
+    assert train_in_own_process("toy-5shot", "maml", {**TINY, "hidden": (4,)}, folder)
+    assert json.loads((folder / "last.json").read_text())["step"] == 4
+    with pytest.raises(RunError, match=r"failed with code 2, see above"):
+        train_in_own_process("toy-5shot", "maml", {"steps": 0}, tmp_path / "other")
+
+
+def test_settings_become_flags():
+    settings = {"inner_lr": 0.01, "hidden": (4, 2), "first_order": True, "learn_scales": False}
+    assert flags(settings) == ["--inner-lr", "0.01", "--hidden", "4", "2", "--first-order", "--no-learn-scales"]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_can_be_run(name):
+    """All names and settings exist, and every search is equally wide."""
+    for row in EXPERIMENTS[name].rows:
+        preset(row.preset, row.learner).with_settings(**row.settings)
+    for search in SEARCHES.values():
+        assert len(search.candidates) == 6
+        for candidate in search.candidates:
+            config = preset(search.preset, search.learner).with_settings(**search.base, **candidate)
+            assert config.learner.problems() == []
