@@ -312,7 +312,7 @@ def test_neural_process_tells_its_decoder_the_mean_of_the_encodings():
     meta = learner.init(SPEC, key=jax.random.key(0))
     support = all_real(jnp.array([[1.0], [2.0]]), jnp.array([[0.5], [1.0]]))
     predictor, info = learner.adapt(meta, support, steps=7)
-    each = meta.encoder.net(jnp.concatenate([support.x, support.y], axis=1) * 0.5)
+    each = meta.encoder.net(jax.nn.relu(meta.encoder.inward(jnp.concatenate([support.x, support.y], axis=1) * 0.5)))
     np.testing.assert_allclose(info.task_embedding, each.mean(0), rtol=1e-5)
     told = jnp.concatenate([jnp.array([[3.0 * 0.5]]), each.mean(0)[None]], axis=1)
     np.testing.assert_allclose(predictor(jnp.array([[3.0]])), meta.decoder(told), rtol=1e-5)

@@ -15,6 +15,7 @@ from metagrove.inner import repeat
 from metagrove.learner import Info, Learner
 from metagrove.losses import masked_mean
 from metagrove.nets.attention import AttentionAggregator
+from metagrove.nets.linear import Linear
 from metagrove.nets.mlp import MLP
 from metagrove.task import Examples, Spec
 
@@ -22,10 +23,16 @@ from metagrove.task import Examples, Spec
 class MeanEncoder(eqx.Module):
     """The mean over examples of what a net makes of each."""
 
+    inward: Linear
     net: MLP
 
+    def __init__(self, in_dim: int, width: int, init_sd: float, *, key: PRNGKeyArray):
+        inward_key, net_key = jax.random.split(key)
+        self.inward = Linear(in_dim, width, key=inward_key)
+        self.net = MLP((width, width, width), init_sd, key=net_key)
+
     def __call__(self, rows: Float[Array, "n i"], mask: Bool[Array, " n"]) -> tuple[Float[Array, " d"], None]:
-        return masked_mean(self.net(rows), mask), None
+        return masked_mean(self.net(jax.nn.relu(self.inward(rows))), mask), None
 
 
 class NeuralProcessMeta(eqx.Module):
@@ -76,7 +83,7 @@ class NeuralProcess(Learner):
         (x_dim,), wide = spec.x_shape, (self.width, self.width)
         init_sd = (2 / self.width) ** 0.5  # He et al., for layers with ReLU
         if self.encoder == "mean":
-            encoder = MeanEncoder(MLP((x_dim + spec.y_dim, *wide, self.width), init_sd, key=encoder_key))
+            encoder = MeanEncoder(x_dim + spec.y_dim, self.width, init_sd, key=encoder_key)
         else:
             encoder = AttentionAggregator(
                 x_dim + spec.y_dim, self.width, self.attention_layers, self.attention_heads, key=encoder_key

@@ -77,9 +77,10 @@ def settings_of(row: Row, place: Place) -> Settings:
     """All that the row changes in its preset: what its search chose, its own changes, the budget's."""
     chosen: dict[str, Any] = {}
     if row.search is not None:
-        index = checkpoint.read_json(search_file(row.search, place))["chosen"]
+        record = search_record(row, place)
+        index = record["chosen"] if record else row.search.known
         chosen = {**row.search.base, **row.search.candidates[index]}
-    return {**place.budget.training, **row.settings, **chosen}
+    return {**row.settings, **place.budget.training, **chosen}
 
 
 def run_of(row: Row, seed: int, place: Place) -> tuple[Config, Path, Settings]:
@@ -108,9 +109,18 @@ def search_file(search: Search, place: Place) -> Path:
     return place.folder / "search" / f"{search.name}.json"
 
 
+def search_record(row: Row, place: Place) -> dict[str, Any] | None:
+    """What the row's search tried and chose; None if nothing is searched for."""
+    if row.search is None or place.budget.trial is None:
+        return None
+    return checkpoint.read_json(search_file(row.search, place))
+
+
 def search_if_needed(search: Search, place: Place) -> bool:
     """Train every candidate for a while and keep the record of all of them. False if a person stopped it."""
     path = search_file(search, place)
+    if place.budget.trial is None:
+        return True
     if path.exists():
         known = [one["settings"] for one in checkpoint.read_json(path)["candidates"]]
         if known != json.loads(json.dumps(search.candidates)):
@@ -134,7 +144,7 @@ def search_if_needed(search: Search, place: Place) -> bool:
 def try_out(search: Search, index: int, place: Place) -> dict[str, Any] | None:
     """One candidate's short training: what it scored on validation tasks, nothing if it diverged. None if stopped."""
     candidate = search.candidates[index]
-    settings = {**place.budget.trial, **search.base, **candidate, "seed": 0}
+    settings = {**(place.budget.trial or {}), **search.base, **candidate, "seed": 0}
     folder = search_file(search, place).parent / f"{search.name}-{index}"
     tried: dict[str, Any] = {"settings": dict(candidate), "validation": None, "seconds": None}
     try:
@@ -199,7 +209,7 @@ def evaluate_rows(rows: list[Row], place: Place) -> list[dict[str, Any]]:
                 "paper": row.paper,
                 "mean_over_seeds": statistics.fmean(values),
                 "sd_over_seeds": statistics.stdev(values) if len(values) > 1 else None,
-                "search": checkpoint.read_json(search_file(row.search, place)) if row.search else None,
+                "search": search_record(row, place),
                 "seeds": seeds,
             }
         )

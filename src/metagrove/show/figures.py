@@ -68,7 +68,7 @@ def draw_all(run: Run, others: Sequence[Run], out: Path | None, *, seed: int) ->
 
 def training_curve(runs: Sequence[Run]) -> Figure:
     """Training loss of each block of steps, and the validation tasks' error with its CI."""
-    figure = Figure(figsize=(7, 3.6))
+    figure = Figure(figsize=(7, 4.2))
     axes = figure.subplots()
     for run, (color, dashes) in zip(runs, FIT_STYLES, strict=False):
         records = folders.read_metrics(run.folder)
@@ -83,7 +83,7 @@ def training_curve(runs: Sequence[Run]) -> Figure:
         axes.fill_between(at, values - spread, values + spread, color=color, alpha=0.15, linewidth=0)
     axes.set(xlabel="meta-step", ylabel=runs[0].metric, yscale="log")
     axes.grid(axis="y", which="both", alpha=0.2)
-    axes.legend()
+    figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 
