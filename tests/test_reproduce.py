@@ -1,17 +1,20 @@
 """Experiments: search, train, evaluate, write; stopped and gone on with; on a tiny one."""
 
+import contextlib
 import json
 import sys
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
 
+from metagrove import load
 from metagrove.cli import main
 from metagrove.errors import DivergedError, RunError
 from metagrove.run import reproduce as module
 from metagrove.run.experiments import BUDGETS, EXPERIMENTS, SEARCHES, Budget, Experiment, Row, Search
 from metagrove.run.presets import preset
-from metagrove.run.reproduce import flags, reproduce, train_in_own_process
+from metagrove.run.reproduce import flags, reproduce, train_in_own_process, with_steps_chosen
+from metagrove.run.train import validate
 
 TINY = {"steps": 4, "meta_batch": 2, "log_every": 2, "validate_every": 2, "validation_tasks": 10, "test_steps": 2}
 TINY_NET = {"hidden": (4,), "inner_steps": 1}
@@ -24,6 +27,7 @@ EXPERIMENT = Experiment(
         Row("MAML, 5-shot", "toy-5shot", (0, 1), "maml", "2.205 ± 0.121", search=SEARCH),
     ),
     test_seed=3,
+    test_steps=12,
 )
 
 
@@ -35,12 +39,12 @@ def trainings(monkeypatch, tmp_path):
     monkeypatch.setitem(BUDGETS, "paper", Budget(TINY, {**TINY, "steps": 2}, tasks=20))
     done = []
 
-    def in_this_process(command, check):
+    def in_this_process(command):
         assert command[:3] == [sys.executable, "-m", "metagrove"]
         done.append(command[command.index("--out") + 1])
-        return SimpleNamespace(returncode=main(command[3:]))
+        return main(command[3:])
 
-    monkeypatch.setattr(module, "subprocess", SimpleNamespace(run=in_this_process))
+    monkeypatch.setattr(module, "run_and_wait", in_this_process)
     return done
 
 
@@ -61,26 +65,50 @@ def test_searches_trains_evaluates_and_writes(trainings, tmp_path, capsys):
     for one in (*anil["seeds"], *maml["seeds"]):
         assert one["evaluation"]["num_tasks"] == 20
         assert one["test_seed"] == 3
+        means = one["evaluation"]["by_step"]
+        assert len(means) == 1 + max(10, one["evaluation"]["steps"])
+        assert one["evaluation"]["value"] == pytest.approx(means[one["evaluation"]["steps"]])
         assert one["steps_per_second"] > 0
         assert one["peak_memory_mb"] > 10
-        assert one["provenance"]["command"].startswith("metagrove train toy-5shot --learner maml --steps 4")
+        assert one["provenance"]["command"].startswith("metagrove train toy-5shot --learner maml ")
     trainings.clear()
-    assert reproduce("tiny", out=tmp_path / "again") is not None
+    again = reproduce("tiny", out=tmp_path / "again")
     assert trainings == []
+    assert again is not None
+    for first, second in zip(result["rows"], again["rows"], strict=True):  # from the scores that were kept
+        assert first["mean_over_seeds"] == pytest.approx(second["mean_over_seeds"], rel=1e-5)
+        assert first["seeds"][0]["paired_difference"] == second["seeds"][0]["paired_difference"]
+
+
+def test_inner_steps_at_test_are_chosen_on_validation_tasks(trainings, tmp_path):
+    reproduce("tiny", only="ANIL*", out=tmp_path)
+    run = load("runs/tiny/anil-5-shot-s0")
+    chosen = with_steps_chosen(run, 12)
+    value = validate(run.config.with_settings(test_steps=12), run.meta)
+    assert chosen.about["validation"] == value
+    assert value["value"] <= run.about["validation"]["value"] + 1e-6
+    assert with_steps_chosen(run, None) is run
 
 
 def test_goes_on_where_a_person_stopped_it(trainings, tmp_path, monkeypatch):
-    run, stops = module.subprocess.run, iter([False, False, True])
+    run, stops = module.run_and_wait, iter([False, True])
 
-    def stopped_at_the_third(command, check):
-        return SimpleNamespace(returncode=130) if next(stops, False) else run(command, check)
+    def stopped_in_the_second(command):
+        if next(stops, False):
+            with monkeypatch.context() as patch:  # a person presses Ctrl-C in the first block
+                patch.setattr("metagrove.run.train.interruptible", lambda: contextlib.nullcontext(lambda: True))
+                assert run(command) == 130
+            return 130
+        return run(command)
 
-    monkeypatch.setattr(module, "subprocess", SimpleNamespace(run=stopped_at_the_third))
+    monkeypatch.setattr(module, "run_and_wait", stopped_in_the_second)
     assert reproduce("tiny", out=tmp_path) is None
     assert not (tmp_path / "tiny.json").exists()
     before = list(trainings)
     assert reproduce("tiny", out=tmp_path) is not None
-    assert not set(trainings[len(before) :]) & {before[0]}
+    assert len(before) == 2
+    assert trainings[2] == before[1]  # gone on with
+    assert before[0] not in trainings[2:]
 
 
 def test_only_some_rows_and_no_result_yet(trainings, tmp_path, capsys):
@@ -95,6 +123,10 @@ def test_the_record_of_another_search_is_refused(trainings, tmp_path):
     path = tmp_path / "runs" / "tiny" / "search" / "maml.json"
     path.parent.mkdir(parents=True)
     module.checkpoint.write_json(path, {"format": 1, "candidates": [{"settings": {"inner_lr": 0.5}}]})
+    with pytest.raises(RunError, match="is the record of another search"):
+        reproduce("tiny", only="MAML*", out=tmp_path)
+    same = [{"settings": dict(one)} for one in SEARCH.candidates]
+    module.checkpoint.write_json(path, {"format": 1, "candidates": same, "base": {"hidden": [9]}})
     with pytest.raises(RunError, match="is the record of another search"):
         reproduce("tiny", only="MAML*", out=tmp_path)
 
@@ -122,10 +154,18 @@ def test_settings_become_flags():
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_can_be_run(name):
-    """All names and settings exist, and every search is equally wide."""
+def test_every_experiment_has_settings_that_exist(name):
     for row in EXPERIMENTS[name].rows:
         preset(row.preset, row.learner).with_settings(**row.settings)
+
+
+def test_every_search_is_equally_wide_and_known_by_its_published_result():
+    rows = json.loads((Path(__file__).parents[1] / "results" / "table1.json").read_text(encoding="utf-8"))["rows"]
+    published = {row["label"]: row["search"] for row in rows}
+    for row in EXPERIMENTS["table1"].rows:
+        if row.search is not None:
+            assert published[row.label]["chosen"] == row.search.known
+            assert published[row.label]["trial"]["steps"] <= 5000
     for search in SEARCHES.values():
         assert len(search.candidates) == 6
         for candidate in search.candidates:

@@ -1,5 +1,5 @@
 """The recurrent autoencoder aggregator (paper, eqs. 4-5): rows go through an encoder RNN one by one, a decoder RNN
-starts at its last state and gives them back in reverse.
+starts at its last state and gives them back in reverse. And a bidirectional LSTM that reads rows into one vector.
 """
 
 from typing import Literal

@@ -103,7 +103,7 @@ class ARML(GradientLearner):
         return ARMLMeta(
             net=net,
             example_net=Linear(x_dim + spec.y_dim, self.example_dim, key=keys[1]),
-            prototype_net=Linear(self.example_dim, self.prototypes, key=keys[2]),
+            prototype_net=Linear(self.example_dim, self.prototypes, key=keys[2]),  # its b_p cancels in the softmax
             graph=Graph(self.vertices, self.example_dim, self.scale, key=keys[3]),
             raw_aggregator=RecurrentAggregator(self.example_dim, self.task_dim, "gru", key=keys[4]),
             propagated_aggregator=RecurrentAggregator(self.example_dim, self.task_dim, "gru", key=keys[5]),

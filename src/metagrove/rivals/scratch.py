@@ -1,4 +1,4 @@
-"""The yardstick that knows no other task: a fresh net, trained by Adam on the support set alone."""
+"""The yardstick that knows no other task: a net as it was drawn, trained by Adam on the support set alone."""
 
 import dataclasses
 
@@ -14,14 +14,14 @@ from metagrove.task import Examples, Spec
 
 @dataclasses.dataclass(frozen=True)
 class Scratch(GradientLearner):
-    """Learns nothing from other tasks: trains a fresh net on each support set. One meta-step is enough."""
+    """Learns nothing from other tasks: trains the same random net on each support set. One meta-step is enough."""
 
     net: MLPNet = MLPNet(init_sd=0.3)
     """The net."""
     inner_lr: float = 0.01
     """Adam's step size."""
     updates_per_step: int = 100
-    """Adam's updates that count as one inner step, so that --test-steps 10 looks at up to 1,000 of them."""
+    """Adam's updates that count as one inner step, so that 10 of them are 1,000 updates."""
 
     def problems(self) -> list[str]:
         few = (

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fnmatch
+import io
 import json
 import re
 import shlex
@@ -12,12 +13,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from metagrove.errors import DivergedError, InputError, RunError
 from metagrove.learner import num_parameters
 from metagrove.run import checkpoint, folders
 from metagrove.run.api import Run, default_folder, load
 from metagrove.run.config import Config, name_it, to_json
-from metagrove.run.evaluate import compare, summarize
+from metagrove.run.evaluate import Scores, compare, summarize
 from metagrove.run.experiments import BUDGETS, EXPERIMENTS, Budget, Experiment, Row, Search, Settings
 from metagrove.run.presets import preset
 from metagrove.run.train import validate
@@ -101,7 +104,13 @@ def train_if_needed(row: Row, seed: int, place: Place) -> bool:
     if finished(folder, config):
         return True
     print(f"{row.label}, seed {seed}: {folder}", file=sys.stderr)
-    return train_in_own_process(row.preset, row.learner, settings, folder)
+    try:
+        return train_in_own_process(row.preset, row.learner, settings, folder)
+    except DivergedError:
+        if not (folder / "best.json").exists():
+            raise
+        print(f"{row.label} diverged: its best checkpoint before that is taken", file=sys.stderr)
+        return True
 
 
 def search_file(search: Search, place: Place) -> Path:
@@ -121,10 +130,12 @@ def search_if_needed(search: Search, place: Place) -> bool:
     path = search_file(search, place)
     if place.budget.trial is None:
         return True
+    about = {"preset": search.preset, "base": dict(search.base), "trial": dict(place.budget.trial)}
     if path.exists():
-        known = [one["settings"] for one in checkpoint.read_json(path)["candidates"]]
-        if known != json.loads(json.dumps(search.candidates)):
-            raise RunError(f"{path} is the record of another search: remove it to search anew")
+        known = checkpoint.read_json(path)
+        same_candidates = [one["settings"] for one in known["candidates"]] == plain_data(search.candidates)
+        if not same_candidates or {name: known.get(name) for name in about} != plain_data(about):
+            raise RunError(f"{path} is the record of another search: remove it and its runs to search anew")
         return True
     trials = []
     for index in range(len(search.candidates)):
@@ -135,10 +146,14 @@ def search_if_needed(search: Search, place: Place) -> bool:
     values = [one["validation"]["value"] if one["validation"] else float("inf") for one in trials]
     if min(values) == float("inf"):
         raise DivergedError(f"every candidate of the search for {search.name} diverged")
-    about = {"preset": search.preset, "base": dict(search.base), "trial": dict(place.budget.trial)}
     record = {"format": checkpoint.FORMAT, **about, "candidates": trials, "chosen": values.index(min(values))}
     checkpoint.write_json(path, record)
     return True
+
+
+def plain_data(value: Any) -> Any:
+    """The value as it comes back from a JSON file."""
+    return json.loads(json.dumps(value))
 
 
 def try_out(search: Search, index: int, place: Place) -> dict[str, Any] | None:
@@ -175,11 +190,20 @@ def train_in_own_process(name: str, learner: str | None, settings: Settings, fol
     """`metagrove train`, so that its command and its peak memory are its own. False if a person stopped it."""
     arguments = ["train", name, *(["--learner", learner] if learner else []), *flags(settings), "--out", str(folder)]
     arguments += ["--resume"] if (folder / "run.json").exists() else []
-    code = subprocess.run([sys.executable, "-m", "metagrove", *arguments], check=False).returncode
+    code = run_and_wait([sys.executable, "-m", "metagrove", *arguments])
     if code in (0, STOPPED):
         return code == 0
     failed = f"`{shlex.join(['metagrove', *arguments])}` failed with code {code}, see above"
     raise DivergedError(failed) if code == DivergedError.exit_code else RunError(failed)
+
+
+def run_and_wait(command: list[str]) -> int:
+    """The command's exit code. Ctrl-C reaches it too, and it is given the time to save."""
+    with subprocess.Popen(command) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            return process.wait()
 
 
 def flags(settings: Settings) -> list[str]:
@@ -220,10 +244,8 @@ def evaluate_seed(row: Row, seed: int, place: Place, yardsticks: dict[Any, Any])
     """One run on many tasks and, as the paper has it, on the first 4,000 of them."""
     _, folder, _ = run_of(row, seed, place)
     run, stored, last = load(folder), checkpoint.read_json(folder / "run.json"), last_of(folder)
-    run = with_steps_chosen(run, place.experiment.test_steps)
+    run, scores = scored(run, place)
     families = run.config.source.family_names
-    num_tasks = min(place.experiment.tasks, place.budget.tasks)
-    scores = run.scores(num_tasks=num_tasks, seed=place.experiment.test_seed, steps=max(run.inner_steps, SHOWN_STEPS))
     yardstick, its_step, its_label = yardsticks.setdefault(run.config.source, (scores, run.inner_steps, row.label))
     few = dataclasses.replace(
         scores, by_step=scores.by_step[:PAPER_TASKS], family=scores.family[:PAPER_TASKS], shares=None
@@ -237,12 +259,34 @@ def evaluate_seed(row: Row, seed: int, place: Place, yardsticks: dict[Any, Any])
         "checkpoint": run.about,
         "parameters": num_parameters(run.meta),
         "meta_steps": last["step"],
+        "diverged": last["step"] < run.config.training.steps,
         "training_seconds": last["seconds"],
         "steps_per_second": last.get("steps_per_second"),
         "peak_memory_mb": last.get("peak_memory_mb"),
         "config": stored["config"],
         "provenance": stored["provenance"],
     }
+
+
+def scored(run: Run, place: Place) -> tuple[Run, Scores]:
+    """The run with its number of inner steps at test chosen, and its scores; both are kept in its folder."""
+    experiment, num_tasks = place.experiment, min(place.experiment.tasks, place.budget.tasks)
+    what = f"{run.about['sha256'][:12]}-{experiment.test_seed}-{num_tasks}-{experiment.test_steps}"
+    path = run.folder / f"scores-{what}.npz"
+    if path.exists():
+        with np.load(path) as kept:
+            shares = kept.get("shares")
+            validation = json.loads(str(kept["validation"]))
+            scores = Scores(kept["by_step"].astype(np.float64), kept["family"], shares)
+        return dataclasses.replace(run, about={**run.about, "validation": validation}), scores
+    run = with_steps_chosen(run, experiment.test_steps)
+    scores = run.scores(num_tasks=num_tasks, seed=experiment.test_seed, steps=max(run.inner_steps, SHOWN_STEPS))
+    arrays = {"by_step": scores.by_step.astype(np.float32), "family": scores.family}
+    arrays |= {} if scores.shares is None else {"shares": scores.shares}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, validation=json.dumps(run.about["validation"]), **arrays)
+    checkpoint.write_atomically(path, buffer.getvalue())
+    return run, scores
 
 
 def with_steps_chosen(run: Run, most: int | None) -> Run:

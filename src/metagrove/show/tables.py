@@ -97,13 +97,13 @@ def table1(result: dict[str, Any]) -> list[list[str]]:
     for shots in SHOTS:
         heading += [f"{shots}, paper", f"{shots}, ours ± CI", "minus HSML ± CI"]
     methods = by_method(result)
-    lowest = [min(cells[shots]["value"] for cells in methods.values() if shots in cells) for shots in SHOTS]
+    lowest = [min(cells[shots]["value"] for cells in methods.values()) for shots in SHOTS]
     rows = []
     for method, cells in methods.items():
         row = [method]
         for shots, low in zip(SHOTS, lowest, strict=True):
-            cell = cells.get(shots)
-            row += table1_cells(cell, bold=cell["value"] == low) if cell else ["", "not trained yet", ""]
+            cell = cells[shots]
+            row += table1_cells(cell, bold=cell["value"] == low)
         rows.append(row)
     return [heading, *rows]
 
@@ -153,12 +153,14 @@ def table1_search(result: dict[str, Any]) -> list[list[str]]:
         if row["search"] is None or method in seen:
             continue
         seen.add(method)
+        if base := ", ".join(f"{name} {value}" for name, value in row["search"]["base"].items()):
+            method += f" ({base})"
         for index, one in enumerate(row["search"]["candidates"]):
-            settings = ", ".join(f"{name} {value}" for name, value in one["settings"].items()) or "as in the paper"
+            settings = ", ".join(f"{name} {value}" for name, value in one["settings"].items()) or "as it is"
             scored = one["validation"]
             value = f"{scored['value']:.3f} ± {scored['ci95']:.3f}" if scored else "diverged"
-            chosen = index == row["search"]["chosen"]
-            rows.append(["" if index else method, f"**{settings}**" if chosen else settings, value])
+            settings = f"**{settings}**" if index == row["search"]["chosen"] else settings
+            rows.append(["" if index else method, settings, value])
     return [["method", "tried (chosen in bold)", "validation error ± CI"], *rows]
 
 
