@@ -153,9 +153,9 @@ def table1() -> tuple[Row, ...]:
         "mumomaml": "MUMOMAML",
         "arml": "ARML",
         "neural-process": "Neural process",
-        "bmaml": "BMAML (15,000 meta-steps)",
+        "bmaml": "BMAML (10,000 meta-steps)",
     }
-    fewer_steps = {"bmaml": {"steps": 15_000}}  # each costs as much as ten to twenty of MAML's
+    fewer_steps = {"bmaml": {"steps": 10_000}}  # each costs as much as ten to twenty of MAML's
     rows = []
     for shots in (5, 10):
         for name, label in labels.items():
