@@ -21,6 +21,8 @@ from metagrove.task import Examples
 
 Params = Any
 UpdateRule = optax.GradientTransformation
+WRITTEN_OUT = 3
+"""So few steps are compiled one after another, more as a loop: BMAML in .5 to .6 of the time, MAML's five no faster."""
 
 
 def clipped(rule: UpdateRule, largest: float) -> UpdateRule:
@@ -54,11 +56,14 @@ def descend(
         carry = jax.lax.fori_loop(0, updates_per_step, update, carry) if many else update(None, carry)
         return carry, carry[0]
 
-    start = params, rule.init(params)
-    if steps == 1:  # half the time of a loop of one, measured on BMAML
-        (last, _), only_one = step(start, None)
-        return last, jax.tree.map(lambda *both: jnp.stack(both), params, only_one)
-    (last, _), later = jax.lax.scan(step, start, length=steps)
+    carry = params, rule.init(params)
+    if 0 < steps <= WRITTEN_OUT:
+        visited = [params]
+        for _ in range(steps):
+            carry, params = step(carry, None)
+            visited.append(params)
+        return params, jax.tree.map(lambda *each: jnp.stack(each), *visited)
+    (last, _), later = jax.lax.scan(step, carry, length=steps)
     path = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), params, later)
     return last, path
 
