@@ -110,6 +110,7 @@ def test_errors_are_one_line_and_a_code(args, code, message, capsys, tmp_path, m
     assert err.startswith(f"metagrove: {message}")
     assert "Traceback" not in err
     assert not list(tmp_path.glob("runs/*/run.json"))
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_unknown_setting_names_the_nearest(capsys):

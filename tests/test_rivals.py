@@ -244,6 +244,17 @@ def test_log_posterior_by_hand():
     assert float(learner.log_posterior(particle, examples)) == pytest.approx(expected, rel=1e-5)
 
 
+def test_weight_precision_starts_where_its_posterior_is_highest():
+    learner = BMAML(net=TINY_NET, weight_prior=(3.0, 5.0))
+    meta = learner.init(SPEC, key=jax.random.key(0))
+    one = jax.tree.map(lambda leaf: leaf[0], meta)
+    nothing = all_real(jnp.zeros((1, 1)), one.nets(jnp.zeros((1, 1))))
+    grads = jax.grad(
+        lambda log: learner.log_posterior(eqx.tree_at(lambda p: p.log_weight_precision, one, log), nothing)
+    )
+    assert float(grads(one.log_weight_precision)) == pytest.approx(0.0, abs=1e-3)
+
+
 def test_chaser_gradient_stops_at_the_leader():
     """The gradient is that of the distance to a constant: 2 (follower - leader) through the follower alone."""
     learner = LEARNERS["bmaml"]

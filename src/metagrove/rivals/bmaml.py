@@ -46,11 +46,11 @@ class Particles(eqx.Module):
 class BMAML(GradientLearner):
     """A cloud of initialisations moved by Stein variational gradient descent; its answers come with a spread."""
 
-    inner_lr: float = 0.01
+    inner_lr: float = 0.03
     """α, the step size along φ."""
     inner_steps: int = 1
     """SVGD steps of the follower."""
-    inner_clip: float = 10.0
+    inner_clip: float = 100.0
     """Largest size of each number of ∇log p; 0 leaves it as it is."""
     particles: int = 10
     """M."""
@@ -58,7 +58,7 @@ class BMAML(GradientLearner):
     """SVGD steps of the leader, from the follower on."""
     noise_prior: tuple[float, float] = (2.0, 0.2)
     """Shape and rate of the Gamma prior on γ."""
-    weight_prior: tuple[float, float] = (2.0, 1000.0)
+    weight_prior: tuple[float, float] = (2.0, 100_000.0)
     """Shape and rate of the Gamma prior on λ; a small rate ties a net of many weights to 0."""
 
     def problems(self) -> list[str]:
@@ -73,7 +73,14 @@ class BMAML(GradientLearner):
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Particles:
         nets = eqx.filter_vmap(lambda k: self.net(spec, key=k))(jax.random.split(key, self.particles))
-        return Particles(nets, jnp.zeros(self.particles), jnp.zeros(self.particles))
+        log_weight_precision = eqx.filter_vmap(self.likely_log_precision)(nets)
+        return Particles(nets, jnp.zeros(self.particles), log_weight_precision)
+
+    def likely_log_precision(self, net: Predictor) -> Float[Array, ""]:
+        """log of the λ at which the posterior of log λ is highest given the net's weights, to begin with."""
+        weights, (shape, rate) = eqx.filter(net, eqx.is_inexact_array), self.weight_prior
+        num_weights, squares = optax.tree.size(weights), optax.tree.norm(weights, squared=True)
+        return jnp.log((shape + num_weights / 2) / (rate + squares / 2))
 
     def adapt(
         self, meta: Particles, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None

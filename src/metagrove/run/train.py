@@ -101,6 +101,8 @@ def train(config: Config, folder: Path, *, resume: bool = False, command: str = 
     """Train into `folder`; with `resume`, go on from its last checkpoint. False if a person stopped it."""
     check_config(config)
     training = config.training
+    if resume:
+        folders.check_same_config(folder, to_json(config))  # first: a folder that is not there is not made
     with folders.locked(folder), interruptible() as interrupted:
         state, so_far = begin(config, folder, resume=resume, command=command)
         with Progress(training.steps, start=int(state.step)) as progress:
@@ -131,7 +133,6 @@ def begin(config: Config, folder: Path, *, resume: bool, command: str) -> tuple[
         state = init_state(config)  # first: what cannot start leaves no folder behind that looks like a run
         folders.create(folder, to_json(config), command)
         return state, dict(NOTHING_YET)
-    folders.check_same_config(folder, to_json(config))
     if not (folder / "last.json").exists():  # stopped before its first checkpoint
         folders.cut_metrics(folder, 0)
         return init_state(config), dict(NOTHING_YET)
