@@ -37,7 +37,7 @@ LEARNERS = {
         TINY_HSML, aggregator="attention", attention_layers=1, attention_heads=2, gate="affine"
     ),
     "anil": MAML(net=TINY_NET, inner_steps=2, adapts="head"),
-    "meta-sgd": MetaSGD(net=TINY_NET, inner_steps=2),
+    "meta-sgd": MetaSGD(net=TINY_NET, inner_steps=2, inner_clip=1.0),
     "mt-net": MTNet(net=TINY_NET, inner_steps=2, inner_clip=10.0),
     "mumomaml": MUMOMAML(net=TINY_NET, inner_steps=2, hidden_dim=5, encoder_layers=2, test_permutations=2),
     "arml": ARML(net=TINY_NET, inner_steps=2, prototypes=2, vertices=3, example_dim=5, task_dim=6),

@@ -119,6 +119,15 @@ def test_only_some_rows_and_no_result_yet(trainings, tmp_path, capsys):
     assert "no row is called 'MAMMAL*'" in capsys.readouterr().err
 
 
+def test_no_train_tells_what_is_there(trainings, tmp_path):
+    reproduce("tiny", only="ANIL*", out=tmp_path)
+    trainings.clear()
+    result = reproduce("tiny", train=False, out=tmp_path)
+    assert trainings == []
+    assert [row["label"] for row in result["rows"]] == ["ANIL, 5-shot"]
+    assert result["provenance"]["command"] == "metagrove reproduce tiny --no-train"
+
+
 def test_the_record_of_another_search_is_refused(trainings, tmp_path):
     path = tmp_path / "runs" / "tiny" / "search" / "maml.json"
     path.parent.mkdir(parents=True)

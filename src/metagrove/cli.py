@@ -119,6 +119,8 @@ class Reproduce:
     """The paper's number of meta-steps, or a quick look at fewer of them and fewer test tasks."""
     only: str = "*"
     """Search and train just the rows whose label matches, e.g. "*, 10-shot", and write no result yet."""
+    train: bool = True
+    """Search and train what is missing. --no-train writes the result of the rows that are trained so far."""
     out: Path = Path("results")
     """Where the result file goes."""
     release: Path | None = None
@@ -131,7 +133,7 @@ class Reproduce:
         if self.list or self.name is None:
             print_experiments()
             return 0
-        how = {"budget": self.budget, "only": self.only, "out": self.out, "release": self.release}
+        how = {"budget": self.budget, "only": self.only, "train": self.train, "out": self.out, "release": self.release}
         result = reproduce(self.name, **how)
         if result is None:
             return STOPPED

@@ -46,11 +46,12 @@ class Place:
 
 
 def reproduce(
-    name: str, *, budget: str = "paper", only: str = "*", out: Path, release: Path | None = None
+    name: str, *, budget: str = "paper", only: str = "*", train: bool = True, out: Path, release: Path | None = None
 ) -> dict[str, Any] | None:
     """Run an experiment, going on where it stopped, and write its result. None if a person stopped it.
 
     With `only`, just the rows whose label matches that pattern are searched and trained, and the result has no rows.
+    Without `train`, the result has the rows that are trained so far.
     """
     if name not in EXPERIMENTS:
         raise InputError(name_it(name, EXPERIMENTS, "experiment"))
@@ -59,11 +60,13 @@ def reproduce(
     rows = [row for row in EXPERIMENTS[name].rows if fnmatch.fnmatchcase(row.label, only)]
     if not rows:
         raise InputError(name_it(only, [row.label for row in EXPERIMENTS[name].rows], "row"))
-    for row in rows:
-        if not all(train_if_needed(row, seed, place) for seed in row.seeds):
-            return None
+    if not train:
+        rows = [row for row in rows if trained(row, place)]
+    elif not all(train_if_needed(row, seed, place) for row in rows for seed in row.seeds):
+        return None
     results = [] if only != "*" else evaluate_rows(rows, place)
     command = f"metagrove reproduce {name}" + ("" if budget == "paper" else f" --budget {budget}")
+    command += "" if train else " --no-train"
     about = {"experiment": full_name, "about": EXPERIMENTS[name].about, "provenance": folders.provenance(command)}
     result = {"format": checkpoint.FORMAT, **about, "rows": results}
     if only != "*":
@@ -111,6 +114,13 @@ def train_if_needed(row: Row, seed: int, place: Place) -> bool:
             raise
         print(f"{row.label} diverged: its best checkpoint before that is taken", file=sys.stderr)
         return True
+
+
+def trained(row: Row, place: Place) -> bool:
+    """Are all runs of the row there, and trained to their end?"""
+    if row.search is not None and place.budget.trial is not None and not search_file(row.search, place).exists():
+        return False
+    return all(finished(folder, config) for config, folder, _ in (run_of(row, seed, place) for seed in row.seeds))
 
 
 def search_file(search: Search, place: Place) -> Path:

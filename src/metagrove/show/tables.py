@@ -97,13 +97,13 @@ def table1(result: dict[str, Any]) -> list[list[str]]:
     for shots in SHOTS:
         heading += [f"{shots}, paper", f"{shots}, ours ± CI", "minus HSML ± CI"]
     methods = by_method(result)
-    lowest = [min(cells[shots]["value"] for cells in methods.values()) for shots in SHOTS]
+    lowest = [min(cells[shots]["value"] for cells in methods.values() if shots in cells) for shots in SHOTS]
     rows = []
     for method, cells in methods.items():
         row = [method]
         for shots, low in zip(SHOTS, lowest, strict=True):
-            cell = cells[shots]
-            row += table1_cells(cell, bold=cell["value"] == low)
+            cell = cells.get(shots)
+            row += table1_cells(cell, bold=cell["value"] == low) if cell else ["", "not trained yet", ""]
         rows.append(row)
     return [heading, *rows]
 
