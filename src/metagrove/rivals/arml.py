@@ -2,7 +2,7 @@
 
 prototypes:  cᵢ = Σⱼ Pᵢⱼ F(xⱼ, yⱼ),   P = softmax over the examples of W_p F + b_p
 task graph:  A_R = σ(w_r·|cᵢ - cⱼ| + b_r)
-knowledge:   vertices h, learned;  A_G = σ(w_g·|hᵢ - hⱼ| + b_g), which with one layer of propagation reaches no prototype
+knowledge:   vertices h, learned;  A_G = σ(w_g·|hᵢ - hⱼ| + b_g) (one layer carries it to no prototype)
 links:       A_S = softmaxⱼ(-‖(cᵢ - hⱼ)/s‖² / 2)
 propagate:   [Ĉ; Ĥ] = tanh([[A_R, A_S], [A_Sᵀ, A_G]] [C; H] W)
 gate:        θ₀ᵢ = θ₀ ∘ σ(W[q ⊕ t] + b),   q and t from GRU autoencoders over C and Ĉ, their errors penalised
