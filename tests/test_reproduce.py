@@ -36,7 +36,7 @@ def trainings(monkeypatch, tmp_path):
     """The tiny experiment in a folder of its own; trainings happen in this process and are counted."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(EXPERIMENTS, "tiny", EXPERIMENT)
-    monkeypatch.setitem(BUDGETS, "paper", Budget(TINY, {**TINY, "steps": 2}, tasks=20))
+    monkeypatch.setitem(BUDGETS, "paper", Budget(TINY, TINY, tasks=20))
     done = []
 
     def in_this_process(command):
