@@ -2,7 +2,7 @@
 
     python benchmarks/toy.py --out results/benchmark-toy.json
 
-Each row runs in a process of its own, so that its peak memory is its own. Rows take turns (three rounds, the best
+Each row runs in a process of its own, so that its peak memory is its own. Rows take turns (some rounds, the best
 counts), so that a busy moment of the machine does not fall on one of them alone.
 """
 
@@ -34,7 +34,6 @@ OURS = {
     "hsml-best": ("toy-5shot-best", None, {}),
 }
 PEERS = ["PyTorch, torch.func vmap", "PyTorch, loop over tasks", "PyTorch, Meta-SGD, loop over tasks"]
-ROUNDS = 3
 SCALES = (25, 100, 400, 1600)
 
 
@@ -113,6 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=4.0, help="how long each measurement takes")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each row is measured; the best counts")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     parser.add_argument("--tasks", type=int, default=TASKS, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -123,7 +123,7 @@ def main() -> None:
     from metagrove.run.folders import provenance
 
     names = [*OURS, *PEERS]
-    rounds = [{name: in_own_process(name, TASKS, args.seconds) for name in names} for _ in range(ROUNDS)]
+    rounds = [{name: in_own_process(name, TASKS, args.seconds) for name in names} for _ in range(args.rounds)]
     rows = {name: best_of([one[name] for one in rounds]) for name in names}
     rate = {name: row["steps_per_second"] for name, row in rows.items()}
     scale = [
