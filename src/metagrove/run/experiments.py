@@ -106,6 +106,7 @@ SEARCHES: dict[str, Search] = {
             "reptile",
             choices(inner_lr=(0.0003, 0.001, 0.003), inner_steps=(2, 5)),
             {"schedule": "cosine"},  # its paper lets the outer step size fall to 0
+            known=5,
         ),
         Search(
             "neural-process",
