@@ -37,6 +37,8 @@ class Row:
     """Where the row's settings are chosen; without it they are the preset's and the learner's own."""
     settings: Settings = dataclasses.field(default_factory=dict)
     """Changes to the preset; the budget's and the search's go before them."""
+    test_steps: int | None = None
+    """Most inner steps at test, if not the experiment's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,6 +167,7 @@ def table1() -> tuple[Row, ...]:
                     paper=figure,
                     search=search,
                     settings=by_hand.get(name, {}),
+                    test_steps=10 if name == "scratch" else None,  # of 100 updates each
                 )
             )
         rows.append(Row(f"HSML (ours), {shots}-shot", f"toy-{shots}shot-best"))

@@ -254,7 +254,7 @@ def evaluate_seed(row: Row, seed: int, place: Place, yardsticks: dict[Any, Any])
     """One run on many tasks and, as the paper has it, on the first 4,000 of them."""
     _, folder, _ = run_of(row, seed, place)
     run, stored, last = load(folder), checkpoint.read_json(folder / "run.json"), last_of(folder)
-    run, scores = scored(run, place)
+    run, scores = scored(run, row, place)
     families = run.config.source.family_names
     yardstick, its_step, its_label = yardsticks.setdefault(run.config.source, (scores, run.inner_steps, row.label))
     few = dataclasses.replace(
@@ -278,10 +278,11 @@ def evaluate_seed(row: Row, seed: int, place: Place, yardsticks: dict[Any, Any])
     }
 
 
-def scored(run: Run, place: Place) -> tuple[Run, Scores]:
+def scored(run: Run, row: Row, place: Place) -> tuple[Run, Scores]:
     """The run with its number of inner steps at test chosen, and its scores; both are kept in its folder."""
     experiment, num_tasks = place.experiment, min(place.experiment.tasks, place.budget.tasks)
-    what = f"{run.about['sha256'][:12]}-{experiment.test_seed}-{num_tasks}-{experiment.test_steps}"
+    most = row.test_steps or experiment.test_steps
+    what = f"{run.about['sha256'][:12]}-{experiment.test_seed}-{num_tasks}-{most}"
     path = run.folder / f"scores-{what}.npz"
     if path.exists():
         with np.load(path) as kept:
@@ -289,7 +290,7 @@ def scored(run: Run, place: Place) -> tuple[Run, Scores]:
             validation = json.loads(str(kept["validation"]))
             scores = Scores(kept["by_step"].astype(np.float64), kept["family"], shares)
         return dataclasses.replace(run, about={**run.about, "validation": validation}), scores
-    run = with_steps_chosen(run, experiment.test_steps)
+    run = with_steps_chosen(run, most)
     scores = run.scores(num_tasks=num_tasks, seed=experiment.test_seed, steps=max(run.inner_steps, SHOWN_STEPS))
     arrays = {"by_step": scores.by_step.astype(np.float32), "family": scores.family}
     arrays |= {} if scores.shares is None else {"shares": scores.shares}
