@@ -194,6 +194,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         rows=table1(),
         test_seed=1,
         test_steps=50,
-        tasks=20_000,
+        tasks=10_000,
     ),
 }
