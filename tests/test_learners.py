@@ -152,7 +152,9 @@ def test_the_loss_falls_and_a_second_block_does_not_trace_again(learner):
     assert losses[-1] < 0.7 * losses[0]
 
 
-def test_two_inputs_and_two_outputs(learner):
+@pytest.mark.parametrize("name", ["maml", "hsml-gru", "hsml-attention", "mumomaml", "arml", "neural-process"])
+def test_two_inputs_and_two_outputs(name):
+    learner = LEARNERS[name]
     meta = learner.init(Spec(x_shape=(2,), y_dim=2), key=jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (5, 2))
     predictor, _ = eqx.filter_jit(learner.adapt)(meta, all_real(x, x[:, ::-1]))
