@@ -8,7 +8,6 @@ import pytest
 from conftest import LEARNERS
 
 from metagrove import Functions
-from metagrove.hsml.embed import 
 from metagrove.nets.order import permute_rows, sort_rows
 from metagrove.task import Examples, all_real, pad_rows
 
