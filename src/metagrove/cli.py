@@ -10,12 +10,11 @@ from pathlib import Path
 
 import tyro
 
-from metagrove.errors import MetagroveError
+from metagrove.errors import STOPPED, MetagroveError
 from metagrove.run.config import LEARNERS, Config
 from metagrove.run.experiments import BudgetName
 from metagrove.run.presets import PRESETS, preset
 
-STOPPED = 130
 Positional = tyro.conf.Positional
 
 
@@ -116,7 +115,9 @@ class Reproduce:
     list: bool = False
     """Show the experiments and their expected time instead."""
     budget: BudgetName = "paper"
-    """The paper's number of meta-steps, or a quick look at fewer of them and fewer test tasks."""
+    """The paper's number of meta-steps; 10,000; or a quick look at fewer of them and fewer test tasks."""
+    size: int | None = None
+    """Height and width of pictures, if not the paper's 84."""
     only: str = "*"
     """Search and train just the rows whose label matches, e.g. "*, 10-shot", and write no result yet."""
     train: bool = True
@@ -133,8 +134,8 @@ class Reproduce:
         if self.list or self.name is None:
             print_experiments()
             return 0
-        how = {"budget": self.budget, "only": self.only, "train": self.train, "out": self.out, "release": self.release}
-        result = reproduce(self.name, **how)
+        how = {"only": self.only, "train": self.train, "out": self.out, "release": self.release}
+        result = reproduce(self.name, budget=self.budget, size=self.size, **how)
         if result is None:
             return STOPPED
         print_results(result)
@@ -171,6 +172,7 @@ metagrove learns how to learn from many small problems that are not all alike.
   metagrove list                                       presets, learners and released models
   metagrove demo                                       a tour of about two minutes
   metagrove reproduce NAME                             a whole experiment of the paper, resumable
+  metagrove data list | prepare | verify               pictures for the image experiments: bring or fetch them
 
 RUN is a run folder or a released model's name. --debug shows the traceback of an error.
 
@@ -214,11 +216,15 @@ def dispatch(args: list[str]) -> int:
             return 0
         case ["train", *rest]:
             return train(rest)
+        case ["data", *rest]:
+            from metagrove.data.commands import main as data
+
+            return data(rest, FLAT)
         case [command, *rest] if command in COMMANDS:
             return tyro.cli(COMMANDS[command], args=rest, prog=f"metagrove {command}", config=FLAT)() or 0
         case _:
             command = args[0]
-            near = difflib.get_close_matches(command, ["train", *COMMANDS], n=1)
+            near = difflib.get_close_matches(command, ["train", "data", *COMMANDS], n=1)
             hint = f": did you mean {near[0]!r}?" if near else ""
             print(f"metagrove: no command is called {command!r}{hint}\n\n{USAGE}", file=sys.stderr)
             return 2

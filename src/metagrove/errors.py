@@ -2,6 +2,9 @@
 it as one line and leaves with `exit_code`.
 """
 
+STOPPED = 130
+"""Exit code of a command that Ctrl-C ended."""
+
 
 class MetagroveError(Exception):
     """Base of all errors below."""

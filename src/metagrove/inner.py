@@ -16,6 +16,7 @@ import optax
 from jaxtyping import Array, Float
 
 from metagrove.learner import Learner, NetFn, Predictor
+from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.mlp import MLPNet
 from metagrove.task import Examples
 
@@ -88,7 +89,17 @@ def adapt_net(
         return loss(eqx.combine(params, fixed)(support.x, support.mask), support.y, support.mask)
 
     adapted, path = descend(support_loss, params, rule, steps, **how)
-    return eqx.combine(adapted, fixed), eqx.combine(path, repeat(fixed, steps + 1))
+    path = eqx.combine(path, repeat(fixed, steps + 1))
+    return given_support(eqx.combine(adapted, fixed), support), given_support(path, repeat(support, steps + 1))
+
+
+def given_support(predictor: Predictor, support: Examples) -> Predictor:
+    """The predictor with each net in it told its support set, where it wants to know (see `nets.conv4`)."""
+
+    def wants(part: Any) -> bool:
+        return hasattr(part, "given")
+
+    return jax.tree.map(lambda part: part.given(support) if wants(part) else part, predictor, is_leaf=wants)
 
 
 def only(tree: Any, where: Callable[[Any], Any]) -> Any:
@@ -107,7 +118,7 @@ def repeat(tree: Any, times: int) -> Any:
 class GradientLearner(Learner):
     """Abstract: a learner that takes gradient steps from an initialisation, and the settings that all of them have."""
 
-    net: MLPNet | NetFn = MLPNet()
+    net: MLPNet | Conv4Net | NetFn = MLPNet()
     """The base net."""
     inner_lr: float = 0.001
     """α, the inner loop's step size."""

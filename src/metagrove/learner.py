@@ -77,7 +77,7 @@ def after_each_step(path: Predictor, examples: Examples, score_fn: LossFn) -> Fl
         predictor = eqx.combine(params, same_for_all)
         return score_fn(predictor(examples.x, examples.mask), examples.y, examples.mask)
 
-    return jax.vmap(score)(stacked)
+    return jax.lax.map(score, stacked)
 
 
 def num_parameters(meta: Meta) -> int:

@@ -1,10 +1,13 @@
 """Losses and metrics over a set of predictions, padded rows left out. Means, never sums (docs/method.md)."""
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Num
 
+Thing = TypeVar("Thing")
 LossFn = Callable[[Array, Array, Array], Array]  # (prediction, y, mask) -> scalar
 
 
@@ -17,3 +20,43 @@ def masked_mean(values: Num[Array, "n ..."], mask: Bool[Array, " n"]) -> Float[A
 def mse(prediction: Float[Array, "n y"], y: Float[Array, "n y"], mask: Bool[Array, " n"]) -> Float[Array, ""]:
     """Mean squared error over rows and outputs."""
     return masked_mean(jnp.square(prediction - y).mean(-1), mask)
+
+
+def cross_entropy(
+    log_probabilities: Float[Array, "n c"], y: Float[Array, "n c"], mask: Bool[Array, " n"]
+) -> Float[Array, ""]:
+    """Mean of -log p of the right class; `y` is its one-hot code."""
+    return masked_mean(-(log_probabilities * y).sum(-1), mask)
+
+
+def accuracy(
+    log_probabilities: Float[Array, "n c"], y: Float[Array, "n c"], mask: Bool[Array, " n"]
+) -> Float[Array, ""]:
+    """How many of 100 rows are given their class."""
+    return 100 * masked_mean(log_probabilities.argmax(-1) == y.argmax(-1), mask)
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """What tasks are scored by, and which way is better."""
+
+    name: str
+    score: LossFn
+    higher_is_better: bool = False
+
+
+def metric_of(loss: LossFn) -> Metric:
+    """Accuracy for a classifier; otherwise the loss itself."""
+    if loss is cross_entropy:
+        return Metric("accuracy", accuracy, higher_is_better=True)
+    return Metric(getattr(loss, "__name__", "loss"), loss)
+
+
+def is_better(value: float, than: float, metric: str) -> bool:
+    """Is the first value of this metric the better one?"""
+    return value > than if metric == "accuracy" else value < than
+
+
+def best_of(things: Iterable[Thing], value_fn: Callable[[Thing], float], metric: str) -> Thing:
+    """The thing with the best value of this metric."""
+    return max(things, key=value_fn) if metric == "accuracy" else min(things, key=value_fn)

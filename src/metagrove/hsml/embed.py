@@ -3,52 +3,85 @@
 from typing import Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.losses import mse
 from metagrove.nets.attention import AttentionAggregator
+from metagrove.nets.encoder import PictureEncoder
 from metagrove.nets.linear import Linear
 from metagrove.nets.order import RowOrder, read_rows
 from metagrove.nets.pooling import PoolingAggregator
 from metagrove.nets.recurrent import RecurrentAggregator
-from metagrove.task import Examples, Spec
+from metagrove.task import Examples
 
 AggregatorName = Literal["gru", "lstm", "mean", "max", "attention"]
 Aggregator = RecurrentAggregator | PoolingAggregator | AttentionAggregator
 
 
 class Embedder(eqx.Module):
-    """F, one fully connected layer on [x; y], and an aggregator over its outputs."""
+    """F on each example, one fully connected layer on [x; y] or convolutions, and an aggregator over its outputs."""
 
-    example_net: Linear
+    example_net: Linear | PictureEncoder
     aggregator: Aggregator
     input_scale: float = eqx.field(static=True)
-
-    def __init__(
-        self, spec: Spec, example_dim: int, aggregator: Aggregator, *, input_scale: float = 1.0, key: PRNGKeyArray
-    ):
-        (x_dim,) = spec.x_shape
-        self.example_net = Linear(x_dim + spec.y_dim, example_dim, key=key)
-        self.aggregator = aggregator
-        self.input_scale = input_scale
 
     def __call__(
         self, support: Examples, *, order: RowOrder, num_permutations: int, key: PRNGKeyArray | None
     ) -> tuple[Float[Array, " d"], Float[Array, ""]]:
         """g and L_r."""
+        example_embeddings = self.embed_examples(support)
         if not isinstance(self.aggregator, RecurrentAggregator):
-            return self.embed_in_order(support)
-        return read_rows(self.embed_in_order, support, order=order, num_permutations=num_permutations, key=key)
+            return self.aggregate(example_embeddings, support.mask)
+        how = {"order": order, "num_permutations": num_permutations, "key": key}
+        return read_rows(self.aggregate, example_embeddings, support, **how)
 
-    def embed_in_order(self, support: Examples) -> tuple[Float[Array, " d"], Float[Array, ""]]:
+    def embed_examples(self, support: Examples) -> Float[Array, "n e"]:
+        """F(x, y)."""
+        x, y = support.x * self.input_scale, support.y
+        if isinstance(self.example_net, PictureEncoder):
+            return self.example_net(x, y)
+        return self.example_net(jnp.concatenate([x, y * self.input_scale], axis=1))
+
+    def aggregate(
+        self, example_embeddings: Float[Array, "n e"], mask: Bool[Array, " n"]
+    ) -> tuple[Float[Array, " d"], Float[Array, ""]]:
         """g, eq. (3) or (5), and L_r, eq. (2) as a mean (0 for an aggregator that does not reconstruct)."""
-        inputs = jnp.concatenate([support.x, support.y], axis=1) * self.input_scale
-        example_embeddings = self.example_net(inputs)
-        task_embedding, reconstruction = self.aggregator(example_embeddings, support.mask)
+        task_embedding, reconstruction = self.aggregator(example_embeddings, mask)
         if reconstruction is None:
             return task_embedding, jnp.zeros(())
-        return task_embedding, mse(reconstruction, example_embeddings, support.mask)
+        return task_embedding, mse(reconstruction, example_embeddings, mask)
+
+
+class Frame(eqx.Module):
+    """Where task embeddings lie and how far they spread, so that σ is a scale relative to that; beyond the paper.
+
+    z = (g - m) / s; m and s follow the embeddings by gradient steps of the outer loop on `misfit`, and by nothing else.
+    """
+
+    center: Float[Array, " d"]
+    log_spread: Float[Array, ""]
+
+    def __init__(self, dim: int):
+        self.center, self.log_spread = jnp.zeros(dim), jnp.zeros(())
+
+    def __call__(self, task_embedding: Float[Array, " d"]) -> Float[Array, " d"]:
+        """z."""
+        center, log_spread = jax.lax.stop_gradient((self.center, self.log_spread))
+        return (task_embedding - FOLLOW * center) * jnp.exp(-FOLLOW * log_spread)
+
+    def misfit(self, task_embedding: Float[Array, " d"]) -> Float[Array, ""]:
+        """Its value is 0; its gradient leads m to the mean of embeddings and 2 log s to that of their log variance."""
+        g = jax.lax.stop_gradient(task_embedding)
+        offsets = g - FOLLOW * self.center
+        log_variance = jnp.log(jax.lax.stop_gradient(jnp.square(offsets)).mean() + 1e-6)
+        loss = jnp.square(offsets).sum() / 2 + jnp.square(log_variance - 2 * FOLLOW * self.log_spread) / 2
+        return loss - jax.lax.stop_gradient(loss)
+
+
+FOLLOW = 3.0
+"""How much faster than other parameters m and s move."""
 
 
 def make_aggregator(

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from metagrove.hsml.cluster import Hierarchy, cluster_problems
-from metagrove.hsml.embed import AggregatorName, Embedder, make_aggregator
+from metagrove.hsml.embed import AggregatorName, Embedder, Frame, make_aggregator
 from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
+from metagrove.nets.encoder import make_example_net
 from metagrove.nets.gate import Gate, GateForm, tailor
 from metagrove.nets.order import RowOrder
 from metagrove.task import Examples, Spec
@@ -30,6 +31,7 @@ class HSMLMeta(eqx.Module):
     embed: Embedder
     cluster: Hierarchy
     gate: Gate | None
+    frame: Frame | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +58,14 @@ class HSML(GradientLearner):
     """K^1 ... K^L, clusters of each level; the last is the root."""
     scales: tuple[float, ...] = (math.sqrt(2), 1.0)
     """σ of each level, the last one repeated as needed."""
+    relative_scales: bool = False
+    """Take σ relative to the spread of task embeddings, which are standardised by what was seen; beyond the paper."""
     learn_scales: bool = False
     """Train σ too, starting from `scales`; beyond the paper."""
     gate: GateForm = "sigmoid"
     """How the initialisation is tailored: the paper's sigmoid, affine (beyond the paper), or none (that is MAML)."""
+    gate_rank: int = 0
+    """If set, the gate's layer is a product of two of this rank: small enough to release with an image model."""
     reconstruction_weight: float = 0.01
     """ξ, the weight of the reconstruction loss."""
 
@@ -70,6 +76,7 @@ class HSML(GradientLearner):
             + cluster_problems(self.clusters)
             + [f"{name} must be at least 1, got {n}" for name in sizes if (n := getattr(self, name)) < 1]
             + ([] if self.scales and min(self.scales) > 0 else [f"scales must be positive, got {self.scales}"])
+            + ([] if self.gate_rank >= 0 else [f"gate_rank must be 0 (whole) or more, got {self.gate_rank}"])
             + ([] if self.reconstruction_weight >= 0 else ["reconstruction_weight must be 0 or more"])
             + self._attention_problems()
         )
@@ -83,9 +90,10 @@ class HSML(GradientLearner):
         net_key, aggregator_key, example_key, cluster_key, gate_key = jax.random.split(key, 5)
         net = self.net(spec, key=net_key)
         params = eqx.filter(net, eqx.is_inexact_array)
+        example_net, example_dim = make_example_net(spec, self.example_dim, key=example_key)
         aggregator = make_aggregator(
             self.aggregator,
-            self.example_dim,
+            example_dim,
             self.task_dim,
             num_layers=self.attention_layers,
             num_heads=self.attention_heads,
@@ -93,11 +101,14 @@ class HSML(GradientLearner):
         )
         return HSMLMeta(
             net=net,
-            embed=Embedder(spec, self.example_dim, aggregator, input_scale=self.input_scale, key=example_key),
+            embed=Embedder(example_net, aggregator, self.input_scale),
             cluster=Hierarchy(
                 self.clusters, self.task_dim, self.scales, learn_scales=self.learn_scales, key=cluster_key
             ),
-            gate=None if self.gate == "none" else Gate(2 * self.task_dim, params, self.gate, key=gate_key),
+            gate=None
+            if self.gate == "none"
+            else Gate(2 * self.task_dim, params, self.gate, rank=self.gate_rank, key=gate_key),
+            frame=Frame(self.task_dim) if self.relative_scales else None,
         )
 
     def adapt(
@@ -106,12 +117,15 @@ class HSML(GradientLearner):
         task_embedding, reconstruction_loss = meta.embed(
             support, order=self.row_order, num_permutations=self.test_permutations, key=key
         )
+        misfit = jnp.zeros(())
+        if meta.frame is not None:
+            misfit, task_embedding = meta.frame.misfit(task_embedding), meta.frame(task_embedding)
         root_repr, assignments = meta.cluster(task_embedding)
         net = tailor(meta.net, meta.gate, jnp.concatenate([task_embedding, root_repr]))
         adapted, path = self.fit(net, support, steps)
         info = Info(
             path=path,
-            penalty=self.reconstruction_weight * reconstruction_loss,
+            penalty=self.reconstruction_weight * reconstruction_loss + misfit,
             metrics={"reconstruction_loss": reconstruction_loss, "largest_share": assignments[0].max()},
             task_embedding=task_embedding,
             assignments=assignments,

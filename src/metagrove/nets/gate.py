@@ -24,14 +24,18 @@ class Gate(eqx.Module):
     - affine (ours): θ₀ᵢ = θ₀ ∘ (1 + s) + t, [s, t] = W_g[g ⊕ h^L] + b, so that a weight may grow, turn or leave 0
     """
 
+    inward: Float[Array, "i r"] | None
+    """With a rank r, what comes before `weight`."""
     weight: Float[Array, "i o"]
     bias: Float[Array, " o"]
     form: GateForm = eqx.field(static=True)
 
-    def __init__(self, place_dim: int, params: Params, form: GateForm, *, key: PRNGKeyArray):
+    def __init__(self, place_dim: int, params: Params, form: GateForm, *, rank: int = 0, key: PRNGKeyArray):
         sizes = [leaf.size for leaf in jax.tree.leaves(params)] * (2 if form == "affine" else 1)
         keys = jax.random.split(key, len(sizes))
-        layers = [xavier(k, (place_dim, size), place_dim + size) for k, size in zip(keys, sizes, strict=True)]
+        in_dim = rank or place_dim
+        layers = [xavier(k, (in_dim, size), in_dim + size) for k, size in zip(keys, sizes, strict=True)]
+        self.inward = xavier(jax.random.fold_in(key, 0), (place_dim, rank), place_dim + rank) if rank else None
         self.weight = jnp.concatenate(layers, axis=1) * (AFFINE_START if form == "affine" else 1.0)
         self.bias = jnp.zeros(sum(sizes))
         self.form = form
@@ -39,6 +43,7 @@ class Gate(eqx.Module):
     def __call__(self, place: Float[Array, " i"], init_params: Params) -> Params:
         """θ₀ᵢ, in the structure of θ₀; `place` is [g ⊕ h^L]."""
         flat, unravel = ravel_pytree(init_params)
+        place = place if self.inward is None else place @ self.inward
         out = place @ self.weight + self.bias
         if self.form == "sigmoid":
             return unravel(flat * jax.nn.sigmoid(out))

@@ -4,12 +4,14 @@ A layered net (see `mlp.MLP`) has
 - `layer_sizes`: how many units each layer puts out;
 - `net(x, mask, after_layer=fn)`: `fn(index, values)` replaces each layer's values before its activation;
 - `head`: the last layer's parameters;
-- `by_layer(values)`: the net's structure with values[l] in place of each parameter of layer l.
+- `by_layer(values)`: the net's structure with values[l] in place of each parameter of layer l;
+- `features(x, mask)`: what its last layer is given.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 from jaxtyping import Array
 
 from metagrove.errors import InputError
@@ -17,7 +19,7 @@ from metagrove.errors import InputError
 AfterLayer = Callable[[int, Array], Array]
 """Given a layer's number and its values before activation, the values to go on with."""
 
-NEEDED = ("layer_sizes", "head", "by_layer")
+NEEDED = ("layer_sizes", "head", "by_layer", "features")
 
 
 def require_layers(net: Any, who: str) -> Any:
@@ -26,6 +28,11 @@ def require_layers(net: Any, who: str) -> Any:
     if missing:
         raise InputError(
             f"{who} needs a base net with layers, and {type(net).__name__} has no {', '.join(missing)}: "
-            "use MLPNet, or give your net what metagrove.nets.layers lists"
+            "use MLPNet or Conv4Net, or give your net what metagrove.nets.layers lists"
         )
     return net
+
+
+def without_head(net: Any, who: str) -> Any:
+    """The net without its last layer's parameters, for a learner that looks at its features."""
+    return eqx.tree_at(lambda net: net.head, require_layers(net, who), (None, None))

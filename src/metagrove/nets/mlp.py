@@ -30,12 +30,18 @@ class MLP(eqx.Module):
     def __call__(
         self, x: Float[Array, "n i"], mask: Bool[Array, " n"] | None = None, *, after_layer: AfterLayer | None = None
     ) -> Float[Array, "n o"]:
-        del mask
         last = len(self.weights) - 1
-        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+        x = self.features(x, mask, after_layer) @ self.weights[last] + self.biases[last][None]
+        return x if after_layer is None else after_layer(last, x)
+
+    def features(
+        self, x: Float[Array, "n i"], mask: Bool[Array, " n"] | None = None, after_layer: AfterLayer | None = None
+    ) -> Float[Array, "n f"]:
+        """What the last layer is given."""
+        del mask
+        for layer, (weight, bias) in enumerate(zip(self.weights[:-1], self.biases[:-1], strict=True)):
             x = x @ weight + bias[None]
-            x = x if after_layer is None else after_layer(layer, x)
-            x = x if layer == last else jax.nn.relu(x)
+            x = jax.nn.relu(x if after_layer is None else after_layer(layer, x))
         return x
 
     @property

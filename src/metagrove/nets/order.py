@@ -5,42 +5,56 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from metagrove.task import Examples
 
 RowOrder = Literal["random", "sorted"]
+SUMMARIES = 2
+"""Numbers that pictures are sorted by: fixed random sums of their pixels."""
 
 
 def read_rows(
-    read: Callable[[Examples], Any],
+    read: Callable[[Float[Array, "n e"], Bool[Array, " n"]], Any],
+    rows: Float[Array, "n e"],
     support: Examples,
     *,
     order: RowOrder,
     num_permutations: int,
     key: PRNGKeyArray | None,
 ) -> Any:
-    """What `read` makes of the rows. Without a key the order in which they come does not matter: they are sorted, and
-    where training saw random orders, the same few permutations of the sorted rows are averaged.
+    """What `read` makes of the rows, one for each support example, and their mask.
+
+    Without a key the order in which they come does not matter: they are sorted, and where training saw random orders,
+    the same few permutations of the sorted rows are averaged.
     """
+
+    def read_as(places: Int[Array, " n"]) -> Any:
+        return read(rows[places], support.mask[places])
+
+    in_order = sorted_places(support)
     if order == "sorted":
-        return read(sort_rows(support))
+        return read_as(in_order)
     if key is not None:
-        return read(permute_rows(support, key))
+        return read_as(permuted_places(support.mask, key))
     keys = jax.random.split(jax.random.key(0), num_permutations)
-    permuted = jax.vmap(permute_rows, in_axes=(None, 0))(sort_rows(support), keys)
-    return jax.tree.map(lambda out: out.mean(0), jax.vmap(read)(permuted))
+    permuted = jax.vmap(permuted_places, in_axes=(None, 0))(support.mask[in_order], keys)
+    return jax.tree.map(lambda out: out.mean(0), jax.vmap(read_as)(in_order[permuted]))
 
 
-def sort_rows(support: Examples) -> Examples:
-    """Real rows first, by x and then by y."""
-    columns = jnp.concatenate([support.x, support.y], axis=1).T
-    order = jnp.lexsort([*columns[::-1], ~support.mask])
-    return jax.tree.map(lambda rows: rows[order], support)
+def sorted_places(support: Examples) -> Int[Array, " n"]:
+    """Where the rows stand in their order: real rows first, by x and then by y; pictures by y and a few sums of x."""
+    x = support.x.reshape(len(support.x), -1)
+    if support.x.ndim > 2:
+        sums = np.random.default_rng(0).normal(size=(x.shape[1], SUMMARIES)).astype(np.float32)
+        columns = jnp.concatenate([support.y, x @ sums], axis=1)
+    else:
+        columns = jnp.concatenate([x, support.y], axis=1)
+    return jnp.lexsort([*columns.T[::-1], ~support.mask])
 
 
-def permute_rows(support: Examples, key: PRNGKeyArray) -> Examples:
+def permuted_places(mask: Bool[Array, " n"], key: PRNGKeyArray) -> Int[Array, " n"]:
     """Real rows first, in an order that depends on the key and not on the padding."""
     draw = jax.vmap(lambda row: jax.random.uniform(jax.random.fold_in(key, row)))
-    order = jnp.argsort(draw(jnp.arange(support.mask.shape[0])) + ~support.mask)
-    return jax.tree.map(lambda rows: rows[order], support)
+    return jnp.argsort(draw(jnp.arange(mask.shape[0])) + ~mask)

@@ -1,6 +1,6 @@
-"""ARML (Yao et al. 2020), the regression form: a task's prototypes look things up in a learned graph of knowledge.
+"""ARML (Yao et al. 2020): a task's prototypes look things up in a learned graph of knowledge.
 
-prototypes:  cᵢ = Σⱼ Pᵢⱼ F(xⱼ, yⱼ),   P = softmax over the examples of W_p F + b_p
+prototypes:  cᵢ = Σⱼ Pᵢⱼ F(xⱼ, yⱼ),   P = softmax over the examples of W_p F + b_p; of pictures, the mean of each class
 task graph:  A_R = σ(w_r·|cᵢ - cⱼ| + b_r)
 knowledge:   vertices h, learned;  A_G = σ(w_g·|hᵢ - hⱼ| + b_g) (one layer carries it to no prototype)
 links:       A_S = softmaxⱼ(-‖(cᵢ - hⱼ)/s‖² / 2)
@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
 from metagrove.losses import mse
+from metagrove.nets.encoder import PictureEncoder, make_example_net
 from metagrove.nets.gate import Gate, GateForm, tailor
 from metagrove.nets.linear import Linear, xavier
 from metagrove.nets.recurrent import RecurrentAggregator
@@ -59,8 +60,8 @@ class ARMLMeta(eqx.Module):
     """Θ. `net` holds θ₀."""
 
     net: Predictor
-    example_net: Linear
-    prototype_net: Linear
+    example_net: Linear | PictureEncoder
+    prototype_net: Linear | None
     graph: Graph
     raw_aggregator: RecurrentAggregator
     propagated_aggregator: RecurrentAggregator
@@ -72,7 +73,7 @@ class ARML(GradientLearner):
     """Tailors a shared initialisation by prototypes that draw on a learned graph of knowledge."""
 
     prototypes: int = 4
-    """Soft prototypes of a task."""
+    """Soft prototypes of a task; of pictures there is one a class."""
     vertices: int = 4
     """G, vertices of the knowledge graph."""
     example_dim: int = 40
@@ -99,14 +100,15 @@ class ARML(GradientLearner):
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> ARMLMeta:
         keys = jax.random.split(key, 7)
         net = self.net(spec, key=keys[0])
-        (x_dim,) = spec.x_shape
+        example_net, dim = make_example_net(spec, self.example_dim, key=keys[1])
+        soft = isinstance(example_net, Linear)
         return ARMLMeta(
             net=net,
-            example_net=Linear(x_dim + spec.y_dim, self.example_dim, key=keys[1]),
-            prototype_net=Linear(self.example_dim, self.prototypes, key=keys[2]),  # its b_p cancels in the softmax
-            graph=Graph(self.vertices, self.example_dim, self.scale, key=keys[3]),
-            raw_aggregator=RecurrentAggregator(self.example_dim, self.task_dim, "gru", key=keys[4]),
-            propagated_aggregator=RecurrentAggregator(self.example_dim, self.task_dim, "gru", key=keys[5]),
+            example_net=example_net,
+            prototype_net=Linear(dim, self.prototypes, key=keys[2]) if soft else None,  # its b_p cancels in the softmax
+            graph=Graph(self.vertices, dim, self.scale, key=keys[3]),
+            raw_aggregator=RecurrentAggregator(dim, self.task_dim, "gru", key=keys[4]),
+            propagated_aggregator=RecurrentAggregator(dim, self.task_dim, "gru", key=keys[5]),
             gate=Gate(2 * self.task_dim, eqx.filter(net, eqx.is_inexact_array), self.gate, key=keys[6]),
         )
 
@@ -114,8 +116,7 @@ class ARML(GradientLearner):
         self, meta: ARMLMeta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Predictor, Info]:
         del key  # nothing here is random
-        example_embeddings = meta.example_net(jnp.concatenate([support.x, support.y], axis=1))
-        prototypes = soft_prototypes(meta.prototype_net, example_embeddings, support.mask)
+        prototypes = find_prototypes(meta, support)
         propagated = meta.graph.propagate(prototypes)
         raw_embedding, raw_loss = autoencode(meta.raw_aggregator, prototypes)
         propagated_embedding, propagated_loss = autoencode(meta.propagated_aggregator, propagated)
@@ -130,6 +131,16 @@ class ARML(GradientLearner):
             assignments=(meta.graph.links(prototypes).mean(0, keepdims=True),),
         )
         return adapted, info
+
+
+def find_prototypes(meta: ARMLMeta, support: Examples) -> Float[Array, "k d"]:
+    """The task's prototypes: soft ones of a table, a class each of pictures."""
+    if isinstance(meta.example_net, PictureEncoder):
+        members = support.y * support.mask[:, None]
+        return members.T @ meta.example_net(support.x, support.y) / jnp.maximum(members.sum(0), 1)[:, None]
+    example_embeddings = meta.example_net(jnp.concatenate([support.x, support.y], axis=1))
+    assert meta.prototype_net is not None
+    return soft_prototypes(meta.prototype_net, example_embeddings, support.mask)
 
 
 def soft_prototypes(

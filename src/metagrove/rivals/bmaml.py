@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.inner import GradientLearner, UpdateRule, clipped, descend
 from metagrove.learner import Info, Predictor
+from metagrove.losses import cross_entropy
 from metagrove.task import Examples, Spec, Task, join
 
 
@@ -29,16 +30,24 @@ class Particles(eqx.Module):
     nets: Predictor
     log_noise_precision: Float[Array, "*m"]
     log_weight_precision: Float[Array, "*m"]
+    classifies: bool = eqx.field(static=True)
+    """Predictions are log-probabilities: the mean is taken of probabilities, and γ plays no part."""
 
     def each(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "m n y"]:
         """Every particle's prediction."""
         return eqx.filter_vmap(lambda net: net(x, mask))(self.nets)
 
     def __call__(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
-        return self.each(x, mask).mean(0)
+        each = self.each(x, mask)
+        return jax.nn.logsumexp(each, axis=0) - math.log(len(each)) if self.classifies else each.mean(0)
 
     def spread(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
-        """Standard deviation of a new value: the particles' disagreement, and their mean noise."""
+        """Standard deviation of a new value: the particles' disagreement, and their mean noise.
+
+        Of a classifier, that of the particles' probabilities.
+        """
+        if self.classifies:
+            return jnp.exp(self.each(x, mask)).std(0)
         return jnp.sqrt(self.each(x, mask).var(0) + jnp.exp(-self.log_noise_precision).mean())
 
 
@@ -74,7 +83,7 @@ class BMAML(GradientLearner):
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Particles:
         nets = eqx.filter_vmap(lambda k: self.net(spec, key=k))(jax.random.split(key, self.particles))
         log_weight_precision = eqx.filter_vmap(self.likely_log_precision)(nets)
-        return Particles(nets, jnp.zeros(self.particles), log_weight_precision)
+        return Particles(nets, jnp.zeros(self.particles), log_weight_precision, self.loss is cross_entropy)
 
     def likely_log_precision(self, net: Predictor) -> Float[Array, ""]:
         """log of the λ at which the posterior of log λ is highest given the net's weights, to begin with."""
@@ -106,7 +115,10 @@ class BMAML(GradientLearner):
         num_values = examples.mask.sum() * examples.y.shape[-1]
         loss = self.loss(particle.nets(examples.x, examples.mask), examples.y, examples.mask)
         weights = eqx.filter(particle.nets, eqx.is_inexact_array)
-        likelihood = num_values * (log_noise - jnp.exp(log_noise) * loss) / 2
+        if particle.classifies:
+            likelihood = -examples.mask.sum() * loss
+        else:
+            likelihood = num_values * (log_noise - jnp.exp(log_noise) * loss) / 2
         prior = (
             optax.tree.size(weights) * log_weight - jnp.exp(log_weight) * optax.tree.norm(weights, squared=True)
         ) / 2

@@ -1,6 +1,7 @@
 """MUMOMAML (Vuorio et al. 2018, 2019): a task's code modulates the base net's layers, then as in MAML.
 
-τ = encoder(support), two layers of bidirectional LSTM;   τ_l = Linear_l(τ) for each hidden layer l
+τ = encoder(support), two layers of bidirectional LSTM, or for pictures strided convolutions
+τ_l = Linear_l(τ) for each hidden layer l
 FiLM:     x(1 + γ) + β, τ_l = [γ, β]      sigmoid:  x σ(τ_l)      softmax:  x softmax(τ_l)
 The code stays as it is while θ takes its steps.
 """
@@ -15,6 +16,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.inner import GradientLearner, only
 from metagrove.learner import Info, Predictor
+from metagrove.nets.encoder import StridedEncoder
 from metagrove.nets.layers import require_layers
 from metagrove.nets.linear import Linear
 from metagrove.nets.order import RowOrder, read_rows
@@ -42,7 +44,7 @@ class MUMOMAMLMeta(eqx.Module):
     """Θ: the base net, the task encoder, and what turns its code into each layer's."""
 
     net: Predictor
-    encoder: BidirectionalLSTM
+    encoder: BidirectionalLSTM | StridedEncoder
     code_layers: tuple[Linear, ...]
 
 
@@ -70,36 +72,49 @@ class MUMOMAML(GradientLearner):
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> MUMOMAMLMeta:
         net_key, encoder_key, code_key = jax.random.split(key, 3)
         net = require_layers(self.net(spec, key=net_key), "MUMOMAML")
-        (x_dim,) = spec.x_shape
         sizes = [size * (2 if self.modulation == "film" else 1) for size in net.layer_sizes[:-1]]
         code_keys = [jax.random.fold_in(code_key, layer) for layer in range(len(sizes))]
         return MUMOMAMLMeta(
             net=net,
-            encoder=BidirectionalLSTM(x_dim + spec.y_dim, self.hidden_dim, self.encoder_layers, key=encoder_key),
+            encoder=self.make_encoder(spec, key=encoder_key),
             code_layers=tuple(
                 Linear(2 * self.hidden_dim, size, key=k) for size, k in zip(sizes, code_keys, strict=True)
             ),
         )
 
+    def make_encoder(self, spec: Spec, *, key: PRNGKeyArray) -> BidirectionalLSTM | StridedEncoder:
+        """For tables and for pictures; either puts out 2·hidden_dim numbers."""
+        if len(spec.x_shape) == 1:
+            return BidirectionalLSTM(spec.x_shape[0] + spec.y_dim, self.hidden_dim, self.encoder_layers, key=key)
+        return StridedEncoder(spec.x_shape[-1], 2 * self.hidden_dim, key=key)
+
     def adapt(
         self, meta: MUMOMAMLMeta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Predictor, Info]:
-        def read(rows: Examples) -> Float[Array, " d"]:
-            return meta.encoder(jnp.concatenate([rows.x, rows.y], axis=1), rows.mask)
-
-        code = read_rows(read, support, order=self.row_order, num_permutations=self.test_permutations, key=key)
+        code = self.encode(meta.encoder, support, key)
         modulated = Modulated(meta.net, tuple(layer(code) for layer in meta.code_layers), self.modulation)
         adapted, path = self.fit(modulated, support, steps, adapts=only(modulated, lambda predictor: predictor.net))
         return adapted, Info(path, task_embedding=code)
 
+    def encode(
+        self, encoder: BidirectionalLSTM | StridedEncoder, support: Examples, key: PRNGKeyArray | None
+    ) -> Float[Array, " d"]:
+        """τ, whatever the order of the examples at test."""
+        if isinstance(encoder, StridedEncoder):
+            return encoder(support)
+        rows = jnp.concatenate([support.x, support.y], axis=1)
+        how = {"order": self.row_order, "num_permutations": self.test_permutations, "key": key}
+        return read_rows(encoder, rows, support, **how)
 
-def modulate(values: Float[Array, "n o"], code: Float[Array, " _"], form: ModulationForm) -> Float[Array, "n o"]:
-    """A layer's values under its code."""
+
+def modulate(values: Float[Array, "n ..."], code: Float[Array, " _"], form: ModulationForm) -> Float[Array, "n ..."]:
+    """A layer's values under its code; units, or channels, are the last axis."""
+    code = code.reshape((1,) * (values.ndim - 1) + (-1,))
     match form:
         case "film":
-            gamma, beta = jnp.split(code[None], 2, axis=1)
+            gamma, beta = jnp.split(code, 2, axis=-1)
             return values * (1 + gamma) + beta
         case "sigmoid":
-            return values * jax.nn.sigmoid(code)[None]
+            return values * jax.nn.sigmoid(code)
         case "softmax":
-            return values * jax.nn.softmax(code)[None]
+            return values * jax.nn.softmax(code)

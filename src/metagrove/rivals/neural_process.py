@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from metagrove.errors import InputError
 from metagrove.inner import repeat
 from metagrove.learner import Info, Learner
 from metagrove.losses import masked_mean
@@ -80,6 +81,8 @@ class NeuralProcess(Learner):
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> NeuralProcessMeta:
         encoder_key, decoder_key = jax.random.split(key)
+        if len(spec.x_shape) != 1:
+            raise InputError("the neural process reads tables, not pictures: use --learner protonet or matching-net")
         (x_dim,), wide = spec.x_shape, (self.width, self.width)
         init_sd = (2 / self.width) ** 0.5  # He et al., for layers with ReLU
         if self.encoder == "mean":

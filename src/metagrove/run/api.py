@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike
 
 from metagrove.errors import InputError
 from metagrove.learner import Info, Learner, Meta, Predictor
+from metagrove.losses import metric_of
 from metagrove.run import checkpoint, folders
 from metagrove.run.config import Config, check_config, from_json
-from metagrove.run.evaluate import Scores, score_tasks
+from metagrove.run.evaluate import Scores, join_scores, score_tasks
 from metagrove.run.presets import default_learner, preset
 from metagrove.run.randomness import stream
 from metagrove.run.train import train as train_into
@@ -67,8 +68,8 @@ class Run:
 
     @property
     def metric(self) -> str:
-        """What scores are: the name of the learner's loss."""
-        return getattr(self.config.learner.loss, "__name__", "loss")
+        """What scores are, e.g. mse or accuracy."""
+        return metric_of(self.config.learner.loss).name
 
     @property
     def inner_steps(self) -> int:
@@ -83,16 +84,26 @@ class Run:
         predictor, info = _adapt(self.config.learner, self.meta, padded, steps)
         return Adapted(self.config.source.spec, predictor, info)
 
-    def scores(self, *, num_tasks: int, seed: int, steps: int | None = None) -> Scores:
-        """Every test task's score after 0, 1, ... inner steps; by default up to as many as validation looked at."""
-        return score_tasks(
-            self.config.learner,
-            self.meta,
-            self.config.source.split("test"),
-            key=stream("test", seed),
-            num_tasks=num_tasks,
-            steps=self.config.training.test_steps if steps is None else steps,
-        )
+    def scores(self, *, num_tasks: int, seed: int, steps: int | None = None, every_step: bool = True) -> Scores:
+        """Every test task's score after 0, 1, ... inner steps; by default up to as many as validation looked at.
+
+        Of a source whose families can be drawn apart, each has its equal part of the tasks, one family after another.
+        """
+        source = self.config.source
+        parts = source.test_parts()
+        sizes = [num_tasks // len(parts) + (i < num_tasks % len(parts)) for i in range(len(parts))]
+        key = stream("test", seed)
+        keys = [key] if len(parts) == 1 else [jax.random.fold_in(key, i) for i in range(len(parts))]
+        how = {
+            "steps": self.config.training.test_steps if steps is None else steps,
+            "every_step": every_step,
+            "tasks_in_flight": self.config.training.tasks_in_flight,
+        }
+        scored = [
+            score_tasks(self.config.learner, self.meta, part, key=part_key, num_tasks=size, **how)
+            for part, part_key, size in zip(parts, keys, sizes, strict=True)
+        ]
+        return join_scores(scored)
 
 
 def load(folder: str | Path, *, learner: Learner | None = None, source: Source | None = None) -> Run:

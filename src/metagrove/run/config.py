@@ -10,19 +10,23 @@ import optax
 from metagrove.errors import InputError
 from metagrove.hsml.learner import HSML
 from metagrove.learner import Learner
-from metagrove.losses import mse
+from metagrove.losses import cross_entropy, mse
+from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.mlp import MLPNet
 from metagrove.rivals.arml import ARML
 from metagrove.rivals.bmaml import BMAML
 from metagrove.rivals.maml import MAML
+from metagrove.rivals.matching_net import MatchingNet
 from metagrove.rivals.meta_sgd import MetaSGD
 from metagrove.rivals.mt_net import MTNet
 from metagrove.rivals.mumomaml import MUMOMAML
 from metagrove.rivals.neural_process import NeuralProcess
+from metagrove.rivals.protonet import ProtoNet
 from metagrove.rivals.reptile import Reptile
 from metagrove.rivals.scratch import Scratch
 from metagrove.sources import Source
 from metagrove.sources.functions import Functions
+from metagrove.sources.images import Images
 
 LEARNERS: dict[str, type[Learner]] = {
     "hsml": HSML,
@@ -33,12 +37,14 @@ LEARNERS: dict[str, type[Learner]] = {
     "mumomaml": MUMOMAML,
     "arml": ARML,
     "reptile": Reptile,
+    "protonet": ProtoNet,
+    "matching-net": MatchingNet,
     "neural-process": NeuralProcess,
     "scratch": Scratch,
 }
-SOURCES: dict[str, type[Source]] = {"functions": Functions}
-NETS: dict[str, type] = {"mlp": MLPNet}
-LOSSES: dict[str, Callable] = {"mse": mse}
+SOURCES: dict[str, type[Source]] = {"functions": Functions, "images": Images}
+NETS: dict[str, type] = {"mlp": MLPNet, "conv4": Conv4Net}
+LOSSES: dict[str, Callable] = {"mse": mse, "cross_entropy": cross_entropy}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """How good a learner is on fresh tasks, after every number of inner steps; and two learners on the same tasks."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,47 +12,96 @@ from jaxtyping import Array, PRNGKeyArray
 
 from metagrove.errors import DivergedError, InputError
 from metagrove.learner import Learner, Meta, after_each_step
+from metagrove.losses import Metric, metric_of
 from metagrove.outer import over_tasks
-from metagrove.sources import Source
+from metagrove.sources import TaskDraw
 
 BATCH = 500
-"""Tasks in one compiled call; the last batch is drawn whole and cut."""
+"""Most tasks in one compiled call; the last batch is drawn whole and cut."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """Every task's score after 0, 1, ... inner steps, its family, and its shares of the first-level clusters."""
+    """Every task's score after each number of inner steps, its family, and its shares of the first-level clusters."""
 
-    by_step: np.ndarray  # (num_tasks, steps + 1)
+    by_step: np.ndarray  # (num_tasks, number of steps scored)
     family: np.ndarray  # (num_tasks,)
     shares: np.ndarray | None  # (num_tasks, K^1)
+    first_step: int = 0
+    """Inner steps of the first column."""
+
+    def after(self, step: int) -> np.ndarray:
+        """Every task's score after so many inner steps."""
+        return self.by_step[:, step - self.first_step]
 
 
 def score_tasks(
-    learner: Learner, meta: Meta, source: Source, *, key: PRNGKeyArray, num_tasks: int, steps: int
+    learner: Learner,
+    meta: Meta,
+    tasks: TaskDraw,
+    *,
+    key: PRNGKeyArray,
+    num_tasks: int,
+    steps: int,
+    every_step: bool = True,
+    tasks_in_flight: int = BATCH,
 ) -> Scores:
-    """Adapt to each task without randomness and score its query set. Task i depends on `key` and i alone."""
+    """Adapt to each task without randomness and score its query set, after every step or after the last alone.
+
+    Task i depends on `key` and i alone.
+    """
     if num_tasks < 2:
         raise InputError(f"num_tasks must be at least 2 for a confidence interval, got {num_tasks}")
-    starts = range(0, num_tasks, BATCH)
-    batches = [jax.device_get(_score_batch(learner, meta, source, key, jnp.asarray(start), steps)) for start in starts]
+    size = min(BATCH, num_tasks)
+    batches = [
+        jax.device_get(
+            _score_batch(learner, meta, tasks, key, jnp.asarray(start), size, steps, every_step, tasks_in_flight)
+        )
+        for start in range(0, num_tasks, size)
+    ]
     by_step, family, shares = zip(*batches, strict=True)
     return Scores(
         np.concatenate(by_step)[:num_tasks].astype(np.float64),
         np.concatenate(family)[:num_tasks],
         None if shares[0] is None else np.concatenate(shares)[:num_tasks],
+        first_step=0 if every_step else steps,
+    )
+
+
+def join_scores(parts: Sequence[Scores]) -> Scores:
+    """The scores of several sets of tasks as of one."""
+    return Scores(
+        np.concatenate([one.by_step for one in parts]),
+        np.concatenate([one.family for one in parts]),
+        None if parts[0].shares is None else np.concatenate([one.shares for one in parts if one.shares is not None]),
+        parts[0].first_step,
     )
 
 
 @eqx.filter_jit
-def _score_batch(learner: Learner, meta: Meta, source: Source, key: PRNGKeyArray, start: Array, steps: int):
-    def one(index: Array):
-        task = source.sample(jax.random.fold_in(key, index))
-        _, info = learner.adapt(meta, task.support, steps=steps)
-        shares = info.assignments[0][0] if info.assignments else None
-        return after_each_step(info.path, task.query, learner.loss), task.family, shares
+def _score_batch(
+    learner: Learner,
+    meta: Meta,
+    tasks: TaskDraw,
+    key: PRNGKeyArray,
+    start: Array,
+    size: int,
+    steps: int,
+    every_step: bool,
+    tasks_in_flight: int,
+):
+    score = metric_of(learner.loss).score
 
-    return over_tasks(one, start + jnp.arange(BATCH))
+    def one(index: Array):
+        task = tasks.sample(jax.random.fold_in(key, index))
+        predictor, info = learner.adapt(meta, task.support, steps=steps)
+        shares = info.assignments[0][0] if info.assignments else None
+        if every_step:
+            return after_each_step(info.path, task.query, score), task.family, shares
+        last = score(predictor(task.query.x, task.query.mask), task.query.y, task.query.mask)
+        return last[None], task.family, shares
+
+    return over_tasks(one, start + jnp.arange(size), tasks_in_flight=tasks_in_flight)
 
 
 def ci95(values: np.ndarray) -> np.ndarray:
@@ -61,9 +111,9 @@ def ci95(values: np.ndarray) -> np.ndarray:
     return np.asarray(1.96 * values.std(0, ddof=1) / np.sqrt(values.shape[0]))
 
 
-def best_step(scores: Scores) -> int:
-    """The number of inner steps with the lowest finite mean; to be asked on validation tasks only."""
-    means = scores.by_step.mean(0)
+def best_step(scores: Scores, metric: Metric) -> int:
+    """The number of inner steps with the best finite mean; to be asked on validation tasks only."""
+    means = scores.by_step.mean(0) * (-1 if metric.higher_is_better else 1)
     if not np.isfinite(means).any():
         raise DivergedError("the validation error is not finite after any number of inner steps: lower --inner-lr")
     return int(np.where(np.isfinite(means), means, np.inf).argmin())
@@ -71,20 +121,28 @@ def best_step(scores: Scores) -> int:
 
 def summarize(scores: Scores, family_names: tuple[str, ...], *, step: int, metric: str) -> dict[str, Any]:
     """Plain data: means with CIs after every step, by family, and how far clusters and families agree."""
+    of_family = {name: scores.family == i for i, name in enumerate(family_names)}
     return {
         "metric": metric,
-        "value": float(scores.by_step[:, step].mean()),
-        "value_ci95": float(ci95(scores.by_step[:, step])),
+        **_value(scores.after(step)),
         "steps": step,
         **_means(scores.by_step),
         "by_family": {
-            name: {"num_tasks": int((scores.family == i).sum()), **_means(scores.by_step[scores.family == i])}
-            for i, name in enumerate(family_names)
-            if (scores.family == i).any()
+            name: {
+                "num_tasks": int(chosen.sum()),
+                **_value(scores.after(step)[chosen]),
+                **_means(scores.by_step[chosen]),
+            }
+            for name, chosen in of_family.items()
+            if chosen.any()
         },
         "num_tasks": len(scores.family),
         "clustering": clustering(scores),
     }
+
+
+def _value(values: np.ndarray) -> dict[str, float]:
+    return {"value": float(values.mean()), "value_ci95": float(ci95(values))}
 
 
 def _means(by_step: np.ndarray) -> dict[str, list[float]]:
@@ -116,8 +174,8 @@ def paired_difference(first: np.ndarray, second: np.ndarray) -> dict[str, float]
 def compare(
     first: Scores, first_step: int, second: Scores, second_step: int, family_names: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Paired differences over all tasks and by family; negative means that the first has the lower error."""
-    a, b = first.by_step[:, first_step], second.by_step[:, second_step]
+    """Paired differences over all tasks and by family: of errors negative, of accuracies positive is better."""
+    a, b = first.after(first_step), second.after(second_step)
     return {
         **paired_difference(a, b),
         "by_family": {

@@ -1,13 +1,17 @@
 """Named starting points. What differs between experiments is here, as data."""
 
 import dataclasses
+import math
 
 from metagrove.errors import InputError
 from metagrove.hsml.learner import HSML
 from metagrove.learner import Learner
+from metagrove.losses import cross_entropy
+from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.mlp import MLPNet
 from metagrove.run.config import LEARNERS, Config, Training, name_it
 from metagrove.sources.functions import Functions
+from metagrove.sources.images import Images
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +36,22 @@ BEST = HSML(
 COSINE = Training(schedule="cosine", warmup_steps=500, clip_norm=1.0)
 QUICK = Training(steps=6000, schedule="cosine", warmup_steps=200, clip_norm=1.0)
 
+IMAGE_HSML = HSML(
+    loss=cross_entropy,
+    net=Conv4Net(),
+    inner_lr=0.05,
+    example_dim=64,
+    task_dim=128,
+    scales=(math.sqrt(10), 1.0),
+    reconstruction_weight=2e-4,
+)
+IMAGE_TRAINING = Training(
+    steps=60_000, meta_batch=4, tasks_in_flight=1, validate_every=1000, validation_tasks=200, test_steps=10
+)
+FIVE_SHOT_TRAINING = dataclasses.replace(IMAGE_TRAINING, steps=50_000)
+SMALL_TRAINING = dataclasses.replace(IMAGE_TRAINING, steps=10_000)
+
+
 PRESETS: dict[str, Preset] = {
     "toy-quick": Preset(
         "the demo: four families of functions from 5 points, a minute", Config(Functions(), BEST, QUICK)
@@ -45,6 +65,21 @@ PRESETS: dict[str, Preset] = {
     "toy-5shot-best": Preset("the same budget, our best learner, 5 points", Config(Functions(), BEST, COSINE)),
     "toy-10shot-best": Preset(
         "the same budget, our best learner, 10 points", Config(Functions(shots=10), BEST, COSINE)
+    ),
+    "images-1shot": Preset(
+        "the paper's protocol, table 2, 1 shot: pictures of 84 px, for a GPU",
+        Config(Images(), IMAGE_HSML, IMAGE_TRAINING),
+    ),
+    "images-5shot": Preset(
+        "the paper's protocol, table 2, 5 shots", Config(Images(shots=5), IMAGE_HSML, FIVE_SHOT_TRAINING)
+    ),
+    "images-32-1shot": Preset(
+        "the same tasks at 32 px, 10,000 meta-steps, augmented: without a GPU, about an hour",
+        Config(Images(size=32, queries=5, augment=True), IMAGE_HSML, SMALL_TRAINING),
+    ),
+    "mini-imagenet-1shot": Preset(
+        "MiniImagenet, 5 ways, 1 shot (paper, appendix D)",
+        Config(Images(datasets=("mini-imagenet",)), IMAGE_HSML, IMAGE_TRAINING),
     ),
 }
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from metagrove.errors import InputError
+from metagrove.losses import best_of
 from metagrove.run.api import Run
 from metagrove.run.config import to_json
 from metagrove.run.evaluate import compare, summarize
@@ -32,6 +33,12 @@ def comparison(runs: Sequence[Run], *, num_tasks: int, seed: int) -> dict[str, A
         paired = compare(own, run.inner_steps, scores[0], runs[0].inner_steps, families)
         rows.append({"run": run.folder.name, "learner": learner_name(run), **summary, "minus_first": paired})
     return {"num_tasks": num_tasks, "seed": seed, "runs": rows}
+
+
+def chosen_seed(row: dict[str, Any]) -> dict[str, Any]:
+    """Of a result's row, the seed that did best on the validation tasks."""
+    metric = row["seeds"][0]["evaluation"]["metric"]
+    return best_of(row["seeds"], lambda one: one["checkpoint"]["validation"]["value"], metric)
 
 
 def learner_name(run: Run) -> str:

@@ -15,38 +15,43 @@ from typing import Any
 
 import numpy as np
 
-from metagrove.errors import DivergedError, InputError, RunError
+from metagrove.errors import STOPPED, DivergedError, InputError, RunError
 from metagrove.learner import num_parameters
+from metagrove.losses import best_of, metric_of
 from metagrove.run import checkpoint, folders
 from metagrove.run.api import Run, default_folder, load
 from metagrove.run.config import Config, name_it, to_json
 from metagrove.run.evaluate import Scores, compare, summarize
-from metagrove.run.experiments import BUDGETS, EXPERIMENTS, Budget, Experiment, Row, Search, Settings
+from metagrove.run.experiments import EXPERIMENTS, Budget, Experiment, Row, Search, Settings
 from metagrove.run.presets import preset
+from metagrove.run.reports import chosen_seed
 from metagrove.run.train import validate
 
 PAPER_TASKS = 4_000
 SHOWN_STEPS = 10
 """Inner steps that a result shows at least."""
-STOPPED = 130
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """An experiment at a budget, and the folder of the runs that belong to it alone."""
+    """An experiment at a budget and size, and the folder of the runs that belong to it alone."""
 
-    name: str
+    experiment: Experiment
     budget: Budget
     folder: Path
-
-    @property
-    def experiment(self) -> Experiment:
-        """The experiment."""
-        return EXPERIMENTS[self.name]
+    size: int | None = None
+    """Of the pictures, if not the preset's."""
 
 
 def reproduce(
-    name: str, *, budget: str = "paper", only: str = "*", train: bool = True, out: Path, release: Path | None = None
+    name: str,
+    *,
+    budget: str = "paper",
+    size: int | None = None,
+    only: str = "*",
+    train: bool = True,
+    out: Path,
+    release: Path | None = None,
 ) -> dict[str, Any] | None:
     """Run an experiment, going on where it stopped, and write its result. None if a person stopped it.
 
@@ -55,20 +60,22 @@ def reproduce(
     """
     if name not in EXPERIMENTS:
         raise InputError(name_it(name, EXPERIMENTS, "experiment"))
-    full_name = name if budget == "paper" else f"{name}-{budget}"
-    place = Place(name, BUDGETS[budget], Path("runs") / full_name)
-    rows = [row for row in EXPERIMENTS[name].rows if fnmatch.fnmatchcase(row.label, only)]
+    experiment = EXPERIMENTS[name]
+    full_name = name + ("" if budget == "paper" else f"-{budget}") + ("" if size is None else f"-{size}")
+    place = Place(experiment, experiment.budgets[budget], Path("runs") / full_name, size)
+    rows = [row for row in experiment.rows if fnmatch.fnmatchcase(row.label, only)]
     if not rows:
-        raise InputError(name_it(only, [row.label for row in EXPERIMENTS[name].rows], "row"))
+        raise InputError(name_it(only, [row.label for row in experiment.rows], "row"))
     if not train:
         rows = [row for row in rows if trained(row, place)]
     elif not all(train_if_needed(row, seed, place) for row in rows for seed in row.seeds):
         return None
     results = [] if only != "*" else evaluate_rows(rows, place)
     command = f"metagrove reproduce {name}" + ("" if budget == "paper" else f" --budget {budget}")
-    command += "" if train else " --no-train"
-    about = {"experiment": full_name, "about": EXPERIMENTS[name].about, "provenance": folders.provenance(command)}
-    result = {"format": checkpoint.FORMAT, **about, "rows": results}
+    command += ("" if size is None else f" --size {size}") + ("" if train else " --no-train")
+    about = {"experiment": full_name, "about": experiment.about, "remark": experiment.remark}
+    provenance = {"provenance": folders.provenance(command)}
+    result = {"format": checkpoint.FORMAT, **about, **provenance, "rows": results}
     if only != "*":
         return result
     out.mkdir(parents=True, exist_ok=True)
@@ -86,7 +93,8 @@ def settings_of(row: Row, place: Place) -> Settings:
         record = search_record(row, place)
         index = record["chosen"] if record else row.search.known
         chosen = {**row.search.base, **row.search.candidates[index]}
-    return {**row.settings, **place.budget.training, **chosen}
+    size = {} if place.size is None else {"size": place.size}
+    return {**row.settings, **place.budget.training, **size, **chosen}
 
 
 def run_of(row: Row, seed: int, place: Place) -> tuple[Config, Path, Settings]:
@@ -153,11 +161,12 @@ def search_if_needed(search: Search, place: Place) -> bool:
         if trial is None:
             return False
         trials.append(trial)
-    values = [one["validation"]["value"] if one["validation"] else float("inf") for one in trials]
-    if min(values) == float("inf"):
+    scored = [index for index, one in enumerate(trials) if one["validation"]]
+    if not scored:
         raise DivergedError(f"every candidate of the search for {search.name} diverged")
-    record = {"format": checkpoint.FORMAT, **about, "candidates": trials, "chosen": values.index(min(values))}
-    checkpoint.write_json(path, record)
+    metric = metric_of(preset(search.preset, search.learner).learner.loss).name
+    best = best_of(scored, lambda index: trials[index]["validation"]["value"], metric)
+    checkpoint.write_json(path, {"format": checkpoint.FORMAT, **about, "candidates": trials, "chosen": best})
     return True
 
 
@@ -260,12 +269,15 @@ def evaluate_seed(row: Row, seed: int, place: Place, yardsticks: dict[Any, Any])
     few = dataclasses.replace(
         scores, by_step=scores.by_step[:PAPER_TASKS], family=scores.family[:PAPER_TASKS], shares=None
     )
+    checksums = getattr(run.config.source, "checksums", None)
     return {
         "seed": seed,
         "test_seed": place.experiment.test_seed,
         "evaluation": summarize(scores, families, step=run.inner_steps, metric=run.metric),
         "evaluation_4000": summarize(few, families, step=run.inner_steps, metric=run.metric),
         "paired_difference": {"to": its_label, **compare(scores, run.inner_steps, yardstick, its_step, families)},
+        **({"scores": every_score(scores, run)} if place.experiment.keep_scores else {}),
+        **({"data": checksums} if checksums else {}),
         "checkpoint": run.about,
         "parameters": num_parameters(run.meta),
         "meta_steps": last["step"],
@@ -273,9 +285,16 @@ def evaluate_seed(row: Row, seed: int, place: Place, yardsticks: dict[Any, Any])
         "training_seconds": last["seconds"],
         "steps_per_second": last.get("steps_per_second"),
         "peak_memory_mb": last.get("peak_memory_mb"),
+        "curve": [[r["step"], r["validation"]["value"]] for r in folders.read_metrics(folder) if "validation" in r],
         "config": stored["config"],
         "provenance": stored["provenance"],
     }
+
+
+def every_score(scores: Scores, run: Run) -> dict[str, str]:
+    """Each test task's score at the chosen number of steps, by family, as numbers with blanks between."""
+    values, names = scores.after(run.inner_steps), run.config.source.family_names
+    return {name: " ".join(f"{one:.5g}" for one in values[scores.family == i]) for i, name in enumerate(names)}
 
 
 def scored(run: Run, row: Row, place: Place) -> tuple[Run, Scores]:
@@ -288,11 +307,14 @@ def scored(run: Run, row: Row, place: Place) -> tuple[Run, Scores]:
         with np.load(path) as kept:
             shares = kept.get("shares")
             validation = json.loads(str(kept["validation"]))
-            scores = Scores(kept["by_step"].astype(np.float64), kept["family"], shares)
+            first_step = int(kept["first_step"]) if "first_step" in kept else 0
+            scores = Scores(kept["by_step"].astype(np.float64), kept["family"], shares, first_step)
         return dataclasses.replace(run, about={**run.about, "validation": validation}), scores
     run = with_steps_chosen(run, most)
-    scores = run.scores(num_tasks=num_tasks, seed=experiment.test_seed, steps=max(run.inner_steps, SHOWN_STEPS))
-    arrays = {"by_step": scores.by_step.astype(np.float32), "family": scores.family}
+    steps = max(run.inner_steps, SHOWN_STEPS) if experiment.every_step else run.inner_steps
+    how = {"steps": steps, "every_step": experiment.every_step}
+    scores = run.scores(num_tasks=num_tasks, seed=experiment.test_seed, **how)
+    arrays = {"by_step": scores.by_step.astype(np.float32), "family": scores.family, "first_step": scores.first_step}
     arrays |= {} if scores.shares is None else {"shares": scores.shares}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, validation=json.dumps(run.about["validation"]), **arrays)
@@ -312,7 +334,7 @@ def publish(row: Row, result: dict[str, Any], place: Place, models: Path) -> Non
     """Copy the seed with the best validation to where released models are kept."""
     if row.release is None:
         return
-    best = min(result["seeds"], key=lambda one: one["checkpoint"]["validation"]["value"])
+    best = chosen_seed(result)
     (_, source, _), target = run_of(row, best["seed"], place), models / row.release
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)

@@ -16,13 +16,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from metagrove.errors import DivergedError
 from metagrove.learner import Learner, Meta
+from metagrove.losses import is_better, metric_of
 from metagrove.outer import meta_gradient
 from metagrove.run import checkpoint, folders
 from metagrove.run.config import Config, Training, check_config, to_json
-from metagrove.run.evaluate import best_step, ci95, score_tasks
+from metagrove.run.evaluate import best_step, ci95, clustering, score_tasks
 from metagrove.run.progress import Progress
 from metagrove.run.randomness import stream
-from metagrove.sources import Source
+from metagrove.sources import TaskDraw
 
 VALIDATION_SEED = 0
 """The same validation tasks for every run, so that runs can be chosen by them."""
@@ -56,14 +57,14 @@ def init_state(config: Config) -> State:
 
 @eqx.filter_jit
 def run_block(
-    learner: Learner, source: Source, training: Training, state: State, stop: Int[Array, ""]
+    learner: Learner, source: TaskDraw, training: Training, state: State, stop: Int[Array, ""]
 ) -> tuple[State, Block]:
     """Meta-steps up to `stop`, or up to the first that is not finite: its update is not made.
 
     A step depends on the seed, the state and its own number, never on where blocks begin and end.
     """
     optimizer = training.optimizer()
-    source, key = source.split("train"), stream("train", training.seed)
+    key = stream("train", training.seed)
     arrays, static = eqx.partition(state, eqx.is_array)
 
     def meta_step(state: State) -> tuple[State, dict[str, Array]]:
@@ -104,11 +105,12 @@ def train(config: Config, folder: Path, *, resume: bool = False, command: str = 
     if resume:
         folders.check_same_config(folder, to_json(config))  # first: a folder that is not there is not made
     with folders.locked(folder), interruptible() as interrupted:
+        tasks = config.source.split("train")
         state, so_far = begin(config, folder, resume=resume, command=command)
         with Progress(training.steps, start=int(state.step)) as progress:
             while (step := int(state.step)) < training.steps:
                 began = time.monotonic()
-                state, block = run_block(config.learner, config.source, training, state, next_stop(step, training))
+                state, block = run_block(config.learner, tasks, training, state, next_stop(step, training))
                 refuse_nonfinite(block, int(state.step), folder)
                 seconds = time.monotonic() - began
                 record = {"step": int(state.step), **{name: float(mean) for name, mean in block.means.items()}}
@@ -116,7 +118,7 @@ def train(config: Config, folder: Path, *, resume: bool = False, command: str = 
                 progress.show(record, steps_per_second=(record["step"] - step) / seconds)
                 if record["step"] % training.validate_every == 0 or record["step"] == training.steps:
                     record["validation"] = validate(config, state.meta)
-                    keep_if_best(folder, state.meta, record, so_far)
+                    keep_if_best(folder, state.meta, record, so_far, metric_of(config.learner.loss).name)
                     progress.note(f"step {record['step']}: validation {describe(record['validation'])}")
                 folders.append_metrics(folder, record)
                 stop = interrupted()
@@ -173,20 +175,24 @@ def validate(config: Config, meta: Meta) -> dict[str, Any]:
         key=stream("validation", VALIDATION_SEED),
         num_tasks=config.training.validation_tasks,
         steps=config.training.test_steps,
+        tasks_in_flight=config.training.tasks_in_flight,
     )
-    step = best_step(scores)
-    return {"value": float(scores.by_step[:, step].mean()), "ci95": float(ci95(scores.by_step[:, step])), "steps": step}
+    step = best_step(scores, metric_of(config.learner.loss))
+    values, agreement = scores.after(step), clustering(scores)
+    summary = {"value": float(values.mean()), "ci95": float(ci95(values)), "steps": step}
+    return summary | ({} if agreement is None else {"nmi": agreement["nmi"]})
 
 
 def describe(validation: dict[str, Any]) -> str:
     """One validation in words."""
-    return f"{validation['value']:.4f} ± {validation['ci95']:.4f} after {validation['steps']} inner steps"
+    agreement = f", clusters against families: NMI {validation['nmi']:.2f}" if "nmi" in validation else ""
+    return f"{validation['value']:.4f} ± {validation['ci95']:.4f} after {validation['steps']} inner steps{agreement}"
 
 
-def keep_if_best(folder: Path, meta: Meta, record: dict[str, Any], so_far: dict[str, Any]) -> None:
+def keep_if_best(folder: Path, meta: Meta, record: dict[str, Any], so_far: dict[str, Any], metric: str) -> None:
     """Save the model when no earlier one did better on the validation tasks."""
-    value = record["validation"]["value"]
-    if so_far["best"] is None or value < so_far["best"]["validation"]["value"]:
+    value, best = record["validation"]["value"], so_far["best"]
+    if best is None or is_better(value, best["validation"]["value"], metric):
         so_far["best"] = {"step": record["step"], "validation": record["validation"]}
         checkpoint.save(folder, "best", meta, {**so_far["best"], "seconds": so_far["seconds"]})
 

@@ -12,6 +12,7 @@ from metagrove.run.api import load
 from metagrove.run.config import LEARNERS
 from metagrove.run.experiments import EXPERIMENTS, Experiment, Search
 from metagrove.run.presets import PRESETS
+from metagrove.run.reports import chosen_seed
 
 NARROW: Any = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
 """Tables of numbers that fit in 80 columns."""
@@ -45,7 +46,7 @@ def print_comparison(result: dict[str, Any]) -> None:
     tasks = f"{result['num_tasks']} tasks, seed {result['seed']}"
     table = Table(title=f"{first['metric']} on {tasks}, and paired difference to the first", **NARROW)
     table.add_column("run", overflow="fold")
-    for heading in ("error ± CI", "minus first", *first["by_family"]):
+    for heading in (f"{first['metric']} ± CI", "minus first", *first["by_family"]):
         table.add_column(heading, justify="right")
     for row in result["runs"]:
         paired = row["minus_first"]
@@ -84,14 +85,14 @@ def print_list() -> None:
 
 def print_experiments() -> None:
     """What `reproduce` can run."""
-    minutes = "minutes (--budget quick)"
+    minutes = "minutes (--budget small, quick)"
     table = Table("experiment", "what it is", "trainings", minutes, title="metagrove reproduce NAME")
     for name, experiment in EXPERIMENTS.items():
         trainings = str(sum(len(row.seeds) for row in experiment.rows))
         if trials := sum(len(search.candidates) for search in searches(experiment)):
             trainings += f" and {trials} trials"
         took = experiment.minutes
-        table.add_row(name, experiment.about, trainings, f"{took['paper']} ({took['quick']})")
+        table.add_row(name, experiment.about, trainings, f"{took['paper']:,} ({took['small']:,}, {took['quick']})")
     Console().print(table)
 
 
@@ -102,12 +103,13 @@ def searches(experiment: Experiment) -> list[Search]:
 
 def print_results(result: dict[str, Any]) -> None:
     """A row of the experiment a line."""
-    table = Table(title=f"{result['experiment']}: error on test tasks, seed chosen on validation tasks", **NARROW)
+    metric = result["rows"][0]["seeds"][0]["evaluation"]["metric"] if result["rows"] else ""
+    table = Table(title=f"{result['experiment']}: {metric} on test tasks, seed chosen on validation tasks", **NARROW)
     table.add_column("", overflow="fold")
     for heading in ("paper", "ours ± CI", "minus the first of its kind ± CI", "inner steps"):
         table.add_column(heading, justify="right")
     for row in result["rows"]:
-        best = min(row["seeds"], key=lambda one: one["checkpoint"]["validation"]["value"])
+        best = chosen_seed(row)
         value, paired = best["evaluation"], best["paired_difference"]
         table.add_row(
             row["label"],

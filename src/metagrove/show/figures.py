@@ -79,7 +79,7 @@ def training_curve(runs: Sequence[Run]) -> Figure:
         values = np.array([check["value"] for _, check in checks])
         spread = np.array([check["ci95"] for _, check in checks])
         at = [step for step, _ in checks]
-        axes.plot(at, values, dashes, color=color, label=f"{label}, validation error ± 95 % CI")
+        axes.plot(at, values, dashes, color=color, label=f"{label}, validation {run.metric} ± 95 % CI")
         axes.fill_between(at, values - spread, values + spread, color=color, alpha=0.15, linewidth=0)
     axes.set(xlabel="meta-step", ylabel=runs[0].metric, yscale="log")
     axes.grid(axis="y", which="both", alpha=0.2)

@@ -10,12 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from metagrove.run.reports import chosen_seed
+
 RESULTS = Path("results")
-
-
-def chosen_seed(row: dict[str, Any]) -> dict[str, Any]:
-    """The seed that did best on the validation tasks."""
-    return min(row["seeds"], key=lambda one: one["checkpoint"]["validation"]["value"])
 
 
 def toy(result: dict[str, Any]) -> list[list[str]]:

@@ -2,13 +2,21 @@
 
 import abc
 import dataclasses
-from typing import Literal
+from typing import Literal, Protocol
 
 from jaxtyping import PRNGKeyArray
 
 from metagrove.task import Spec, Task
 
 Split = Literal["train", "validation", "test"]
+
+
+class TaskDraw(Protocol):
+    """Anything with `sample`: a source itself, or a pytree module with the data that it draws from."""
+
+    def sample(self, key: PRNGKeyArray) -> Task:
+        """One task, all of it decided by `key`."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +37,17 @@ class Source(abc.ABC):
     def sample(self, key: PRNGKeyArray) -> Task:
         """One task, all of it decided by `key`; every task has arrays of the same shapes (pad and mask)."""
 
-    def split(self, name: Split) -> "Source":
-        """The source of training, validation or test tasks; by default the same for all, each with its own keys."""
+    def split(self, name: Split) -> "TaskDraw":
+        """What draws training, validation or test tasks; by default the same for all, each with its own keys.
+
+        A source of stored data gives a module that holds the data of that split, so that it is on the device once.
+        """
         del name
         return self
+
+    def test_parts(self) -> "tuple[TaskDraw, ...]":
+        """What draws test tasks; a source that can draw each family apart has a part for each."""
+        return (self.split("test"),)
 
     def problems(self) -> list[str]:
         """What is wrong with the settings, a line each."""

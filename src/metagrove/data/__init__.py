@@ -1,0 +1,1 @@
+"""Image pools: what `metagrove data` prepares once, and every image experiment reads."""

@@ -1,0 +1,156 @@
+"""The base learner for pictures (paper, section 6.2): four blocks of convolution, normalisation, ReLU and 2×2 max
+pooling, then a linear layer and log-softmax.
+
+Normalisation uses the statistics of the set that is looked at: of the queries when queries are classified, so that a
+prediction depends on the other pictures of its set (transductive). With `statistics="support"` they are always those of
+the support set, and it does not.
+"""
+
+import dataclasses
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from metagrove.nets.convolution import conv, neighbours
+from metagrove.nets.layers import AfterLayer
+from metagrove.nets.linear import xavier
+from metagrove.nets.max_pool import max_pool
+from metagrove.task import Examples, Spec
+
+EPSILON = 1e-3
+Statistics = Literal["batch", "support"]
+
+
+class Conv4(eqx.Module):
+    """Maps a set of pictures to log-probabilities. The bias of a block is added after normalisation."""
+
+    kernels: tuple[Float[Array, "..."], ...]
+    biases: tuple[Float[Array, "..."], ...]
+    head_weight: Float[Array, "..."]
+    head_bias: Float[Array, "..."]
+    context: Examples | None = None
+    """The support set whose statistics are used; without it, those of the pictures that are looked at."""
+    statistics: Statistics = eqx.field(static=True, default="batch")
+
+    def __call__(
+        self,
+        x: Float[Array, "n h w c"],
+        mask: Bool[Array, " n"] | None = None,
+        *,
+        after_layer: AfterLayer | None = None,
+    ) -> Float[Array, "n y"]:
+        logits = self.features(x, mask, after_layer) @ self.head_weight + self.head_bias[None]
+        logits = logits if after_layer is None else after_layer(len(self.kernels), logits)
+        return jax.nn.log_softmax(logits)
+
+    def features(
+        self,
+        x: Float[Array, "n h w c"],
+        mask: Bool[Array, " n"] | None = None,
+        after_layer: AfterLayer | None = None,
+    ) -> Float[Array, "n f"]:
+        """What the last block puts out, flat."""
+        mask = jnp.ones(len(x), bool) if mask is None else mask
+        if self.context is None:
+            return self.blocks(x, mask, after_layer)
+        x = jnp.concatenate([self.context.x, x])
+        mask = jnp.concatenate([self.context.mask, jnp.zeros_like(mask)])
+        return self.blocks(x, mask, after_layer)[len(self.context.mask) :]
+
+    def blocks(
+        self, x: Float[Array, "n h w c"], mask: Bool[Array, " n"], after_layer: AfterLayer | None
+    ) -> Float[Array, "n f"]:
+        """All blocks, with the statistics of the pictures where `mask` holds."""
+        for layer, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
+            values, mean, variance = convolve(x, kernel, mask, pixels=layer == 0)
+            scale = jax.lax.rsqrt(variance + EPSILON)
+            shift = bias - mean * scale
+            if after_layer is None:  # a positive scale and a shift change no order: pool first, a quarter is left
+                x = jax.nn.relu(affine(max_pool(values), scale, shift))
+            else:
+                x = jax.nn.relu(max_pool(after_layer(layer, affine(values, scale, shift))))
+        return x.reshape(len(x), -1)
+
+    def given(self, support: Examples) -> "Conv4":
+        """The net that takes its statistics from this support set, if it is meant to."""
+        return self if self.statistics == "batch" else dataclasses.replace(self, context=support)
+
+    @property
+    def layer_sizes(self) -> tuple[int, ...]:
+        """Units of each layer."""
+        return (*(bias.shape[-1] for bias in self.biases), self.head_bias.shape[-1])
+
+    @property
+    def head(self) -> tuple[Any, Any]:
+        """The last layer's parameters."""
+        return self.head_weight, self.head_bias
+
+    def by_layer(self, values: tuple[Any, ...]) -> "Conv4":
+        """The net's structure with values[l] in place of each parameter of layer l."""
+        *blocks, head = values
+        parts = (tuple(blocks), tuple(blocks), head, head)
+        return eqx.tree_at(lambda net: (net.kernels, net.biases, net.head_weight, net.head_bias), self, parts)
+
+
+def convolve(
+    x: Float[Array, "n h w c"], kernel: Float[Array, "3 3 c o"], mask: Bool[Array, " n"], *, pixels: bool
+) -> tuple[Float[Array, "n h w o"], Float[Array, " o"], Float[Array, " o"]]:
+    """x * w, and the mean and variance of each of its channels over the pictures where `mask` holds.
+
+    Where x are pixels, nothing of them is adapted: the mean m and covariance C of their 3×3 neighbourhoods are
+    constants, and those of x * w are mᵀw and wᵀCw, without another look at the values.
+    """
+    values = conv(x, kernel)
+    num_values = values.shape[1] * values.shape[2]
+    weight = jnp.repeat(mask / (jnp.maximum(mask.sum(), 1) * num_values), num_values)
+    if not pixels:
+        flat = values.reshape(-1, values.shape[-1])
+        mean, square = weight @ flat, weight @ jnp.square(flat)
+        return values, mean, square - jnp.square(mean)
+    patches = jnp.concatenate(neighbours(x, len(kernel)), axis=-1).reshape(len(weight), -1)
+    mean = weight @ patches
+    covariance = (patches * weight[:, None]).T @ patches - jnp.outer(mean, mean)
+    flat_kernel = kernel.reshape(len(mean), -1)
+    return values, mean @ flat_kernel, (flat_kernel * (covariance @ flat_kernel)).sum(0)
+
+
+def affine(x: Float[Array, "n h w c"], scale: Float[Array, " c"], shift: Float[Array, " c"]) -> Float[Array, "n h w c"]:
+    """Each channel times its scale and plus its shift."""
+    return x * scale[None, None, None] + shift[None, None, None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Conv4Net:
+    """Draws a `Conv4` for a source's pictures and number of classes."""
+
+    filters: int = 32
+    """Channels of each block of the base net."""
+    blocks: int = 4
+    """Its blocks; each halves the picture."""
+    statistics: Statistics = "batch"
+    """Whose mean and variance normalise: those of the set that is looked at, or always the support set's."""
+
+    def problems(self) -> list[str]:
+        """What is wrong with the settings, a line each."""
+        return [
+            f"{name} must be at least 1, got {n}" for name in ("filters", "blocks") if (n := getattr(self, name)) < 1
+        ]
+
+    def __call__(self, spec: Spec, *, key: PRNGKeyArray) -> Conv4:
+        height, width, channels = spec.x_shape
+        *kernel_keys, head_key = jax.random.split(key, self.blocks + 1)
+        sizes = [(channels if layer == 0 else self.filters) for layer in range(self.blocks)]
+        num_features = (height >> self.blocks) * (width >> self.blocks) * self.filters
+        return Conv4(
+            tuple(
+                xavier(k, (3, 3, size, self.filters), 9 * (size + self.filters))
+                for k, size in zip(kernel_keys, sizes, strict=True)
+            ),
+            tuple(jnp.zeros(self.filters) for _ in sizes),
+            xavier(head_key, (num_features, spec.y_dim), num_features + spec.y_dim),
+            jnp.zeros(spec.y_dim),
+            statistics=self.statistics,
+        )

@@ -1,0 +1,60 @@
+"""Prototypical networks (Snell et al. 2017): a class is the mean of what a net makes of its examples.
+
+c_k = mean of f(xⱼ) over the support of class k,   p(y = k | x) = softmax_k(-‖f(x) - c_k‖²)
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from metagrove.inner import given_support, repeat
+from metagrove.learner import Info, Learner, LossFn, NetFn
+from metagrove.losses import cross_entropy
+from metagrove.nets.conv4 import Conv4Net
+from metagrove.nets.layers import without_head
+from metagrove.task import Examples, Spec
+
+NEVER = -1e9
+"""Log-odds of a class that the support set does not have."""
+
+
+class Prototypes(eqx.Module):
+    """The net, and where each class lies in its features."""
+
+    net: Any
+    centers: Float[Array, "*_ k f"]
+    known: Bool[Array, "*_ k"]
+
+    def __call__(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n k"]:
+        offsets = self.net.features(x, mask)[:, None] - self.centers[None]
+        return jax.nn.log_softmax(jnp.where(self.known[None], -jnp.square(offsets).sum(-1), NEVER))
+
+
+@dataclasses.dataclass(frozen=True)
+class ProtoNet(Learner):
+    """Classifies by the nearest class mean in a learned space of features: no gradient step."""
+
+    loss: LossFn = cross_entropy
+    """Query loss."""
+    net: Conv4Net | NetFn = Conv4Net()
+    """The net whose last layer but one gives the features."""
+
+    inner_steps: ClassVar[int] = 0
+
+    def init(self, spec: Spec, *, key: PRNGKeyArray) -> Any:
+        return without_head(self.net(spec, key=key), "ProtoNet")
+
+    def adapt(
+        self, meta: Any, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
+    ) -> tuple[Prototypes, Info]:
+        """However many steps are asked for, there are none: the path has one predictor."""
+        del key, steps
+        members = support.y * support.mask[:, None]
+        counts = members.sum(0)
+        centers = members.T @ meta.features(support.x, support.mask) / jnp.maximum(counts, 1)[:, None]
+        predictor = Prototypes(given_support(meta, support), centers, counts > 0)
+        return predictor, Info(repeat(predictor, 1))

@@ -1,0 +1,186 @@
+"""Few-shot classification of pictures (paper, section 6.2): each task draws its classes from one of several datasets.
+
+A split of the source holds the pools' pictures on the device, so that a compiled step draws its own tasks and never
+waits. Which pictures a task has is decided by its key alone; classes of another meta-split are never among them.
+"""
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
+
+from metagrove.data import pool
+from metagrove.errors import InputError
+from metagrove.sources import Source, Split
+from metagrove.task import Spec, Task, all_real
+
+
+@dataclasses.dataclass(frozen=True)
+class Images(Source):
+    """N-way K-shot tasks from prepared pools of pictures (`metagrove data`)."""
+
+    datasets: tuple[str, ...] = ("bird", "texture", "aircraft", "fungi")
+    """Pools that tasks are drawn from, each task from one of them."""
+    weights: tuple[float, ...] = ()
+    """How often each dataset is drawn, relative to the others; empty: equally often."""
+    held_out: str = ""
+    """A dataset that is left out of training and validation; test tasks are drawn from all of its classes."""
+    size: int = 84
+    """Height and width of the pictures."""
+    ways: int = 5
+    """Classes of a task."""
+    shots: int = 1
+    """Support pictures of each class."""
+    queries: int = 15
+    """Query pictures of each class in training."""
+    test_queries: int = 15
+    """The same in validation and test."""
+    augment: bool = False
+    """In training, mirror pictures at random and shift them by up to an eighth of their size; not in the paper."""
+    data: str = "data"
+    """Folder of the prepared pools."""
+
+    def problems(self) -> list[str]:
+        counts = ("size", "ways", "shots", "queries", "test_queries")
+        problems = [f"{name} must be at least 1, got {n}" for name in counts if (n := getattr(self, name)) < 1]
+        problems += [] if self.datasets else ["datasets must name at least one pool"]
+        if self.held_out and (self.held_out not in self.datasets or len(self.datasets) < 2):
+            problems += [f"held_out must be one of two or more datasets, got {self.held_out!r}"]
+        if self.weights and (len(self.weights) != len(self.datasets) or not min(self.weights) > 0):
+            problems += [f"weights must be a positive number for each of {len(self.datasets)} datasets"]
+        return problems
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(x_shape=(self.size, self.size, 3), y_dim=self.ways)
+
+    @property
+    def family_names(self) -> tuple[str, ...]:
+        return self.datasets
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of every pool's pictures."""
+        return {name: pool.read(name, self.size, Path(self.data)).sha256 for name in self.datasets}
+
+    def sample(self, key: PRNGKeyArray) -> Task:
+        """A training task."""
+        return self.split("train").sample(key)
+
+    def split(self, name: Split) -> "Episodes":
+        """The tasks of a meta-split."""
+        return open_split(self, name)
+
+    def test_parts(self) -> "tuple[Episodes, ...]":
+        """Test tasks of each dataset."""
+        everything = self.split("test")
+        each = jnp.eye(len(everything.numbers))
+        return tuple(eqx.tree_at(lambda tasks: tasks.weights, everything, weights) for weights in each)
+
+
+class Episodes(eqx.Module):
+    """The tasks of one meta-split; class c's pictures are `starts[c]` to `starts[c] + counts[c]`."""
+
+    pictures: UInt8[Array, "n h w 3"]
+    starts: Int[Array, "d c"]
+    counts: Int[Array, "d c"]
+    """0 where a dataset has fewer classes than another."""
+    weights: Float[Array, " d"]
+    numbers: Int[Array, " d"]
+    """Each dataset's place among the source's."""
+    ways: int = eqx.field(static=True)
+    shots: int = eqx.field(static=True)
+    queries: int = eqx.field(static=True)
+    most: int = eqx.field(static=True)
+    """The largest number of pictures of a class."""
+    augment: bool = eqx.field(static=True)
+
+    def sample(self, key: PRNGKeyArray) -> Task:
+        """One task, all of it decided by `key`; the order in which classes are drawn gives them their labels."""
+        dataset_key, class_key, picture_key, change_key = jax.random.split(key, 4)
+        dataset = jax.random.categorical(dataset_key, jnp.log(self.weights))
+        counts, starts = self.counts[dataset], self.starts[dataset]
+        classes = draw(class_key, counts > 0, self.ways)
+        wanted = self.shots + self.queries
+
+        def pictures_of(key: PRNGKeyArray, which: Array) -> Array:
+            return starts[which] + draw(key, jnp.arange(self.most) < counts[which], wanted)
+
+        chosen = jax.vmap(pictures_of)(jax.random.split(picture_key, self.ways), classes)
+        in_order = jnp.concatenate([chosen[:, : self.shots].reshape(-1), chosen[:, self.shots :].reshape(-1)])
+        x = self.pictures[in_order].astype(jnp.float32) / 255
+        x = change(change_key, x) if self.augment else x
+        num_support, one_hot = self.ways * self.shots, jnp.eye(self.ways)
+        support = all_real(x[:num_support], jnp.repeat(one_hot, self.shots, axis=0))
+        query = all_real(x[num_support:], jnp.repeat(one_hot, self.queries, axis=0))
+        return Task(support, query, self.numbers[dataset])
+
+
+def draw(key: PRNGKeyArray, allowed: Array, count: int) -> Int[Array, " count"]:
+    """`count` different places where `allowed` holds, each choice equally likely."""
+    scores = jnp.where(allowed, jax.random.uniform(key, allowed.shape), -1)
+    return jax.lax.top_k(scores, count)[1]
+
+
+def change(key: PRNGKeyArray, x: Float[Array, "n h w 3"]) -> Float[Array, "n h w 3"]:
+    """Each picture mirrored or not, and shifted by up to an eighth of its size, its edge repeated."""
+    mirror_key, shift_key = jax.random.split(key)
+    reach = x.shape[1] // 8
+    mirrored = jax.random.bernoulli(mirror_key, 0.5, (len(x), 1, 1, 1))
+    x = jnp.where(mirrored, x[:, :, ::-1], x)
+    padded = jnp.pad(x, ((0, 0), (reach, reach), (reach, reach), (0, 0)), mode="edge")
+    shifts = jax.random.randint(shift_key, (len(x), 2), 0, 2 * reach + 1)
+    return jax.vmap(lambda one, at: jax.lax.dynamic_slice(one, (at[0], at[1], 0), x.shape[1:]))(padded, shifts)
+
+
+@functools.lru_cache(maxsize=4)
+def open_split(source: Images, split: Split) -> Episodes:
+    """Read a meta-split of every dataset onto the device."""
+    queries = source.queries if split == "train" else source.test_queries
+    drawn = [name for name in source.datasets if (name == source.held_out) == (split == "test") or not source.held_out]
+    pictures, starts, counts, total = [], [], [], 0
+    for name in drawn:
+        opened = pool.read(name, source.size, Path(source.data))
+        classes = [one for one in opened.classes if one.split == split or name == source.held_out]
+        refuse_small(name, split, classes, source.ways, source.shots + queries)
+        pictures += [opened.images[one.start : one.start + one.count] for one in classes]
+        starts.append(total + np.cumsum([0, *(one.count for one in classes[:-1])]))
+        counts.append([one.count for one in classes])
+        total += sum(counts[-1])
+    places = [source.datasets.index(name) for name in drawn]
+    return Episodes(
+        pictures=jnp.asarray(np.concatenate(pictures)),
+        starts=jnp.asarray(padded(starts)),
+        counts=jnp.asarray(padded(counts)),
+        weights=jnp.asarray([source.weights[i] if source.weights else 1.0 for i in places], jnp.float32),
+        numbers=jnp.asarray(places),
+        ways=source.ways,
+        shots=source.shots,
+        queries=queries,
+        most=max(map(max, counts)),
+        augment=source.augment and split == "train",
+    )
+
+
+def padded(rows: list[Any]) -> np.ndarray:
+    """Rows of different lengths as one array, zeros after the shorter ones."""
+    longest = max(map(len, rows))
+    return np.stack([np.pad(row, (0, longest - len(row))) for row in rows])
+
+
+def refuse_small(name: str, split: str, classes: list[pool.ImageClass], ways: int, needed: int) -> None:
+    """Refuse a dataset from which no such task can be drawn."""
+    if len(classes) < ways:
+        raise InputError(f"{name} has {len(classes)} classes in its {split} split, a task needs {ways}: lower --ways")
+    few = [f"{one.name} ({one.count})" for one in classes if one.count < needed]
+    if few:
+        raise InputError(
+            f"{name}: a task needs {needed} pictures of a class, too few in {', '.join(few[:5])}: "
+            "lower --shots, --queries or --test-queries"
+        )
