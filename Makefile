@@ -25,6 +25,7 @@ test: lint  ## everything that must hold
 bench: $(READY)  ## speed against PyTorch, on the same work in the same run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
 	$(BIN)/python benchmarks/toy.py --out results/benchmark-toy.json
+	$(BIN)/python benchmarks/images.py --out results/benchmark-images.json
 
 tables: $(READY)  ## write the results' tables into the documents
 	$(BIN)/python -m metagrove.show.tables README.md docs/experiments.md

@@ -2,14 +2,25 @@
 
 Second order, the network of the toy experiment, tasks drawn as `metagrove.Functions` draws them (one batch of
 numbers is reused, so that no peer pays for drawing them).
+
+And MAML on pictures: the network of `metagrove.nets.conv4`, a loop over tasks that are drawn from a pool in memory.
 """
 
 import itertools
+import math
+from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 SIZES = (1, 40, 40, 1)
+BLOCKS = 4
+EPSILON = 1e-3
+Params = list[Tensor]
+ImageTask = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Support pictures and labels, query pictures and labels."""
 
 
 def network() -> torch.nn.Module:
@@ -74,3 +85,73 @@ def make(which: str, batch, *, outer_lr: float, inner_lr: float, inner_steps: in
     optimizer = torch.optim.Adam([*net.parameters(), *own], lr=outer_lr)
     tensors = [torch.from_numpy(part) for part in batch]
     return lambda: step(net, optimizer, tensors, rates, inner_steps)
+
+
+def conv4_shapes(size: int, filters: int, ways: int) -> list[tuple[int, ...]]:
+    """Of each block's kernel and bias, then of the head's."""
+    channels = [3] + [filters] * (BLOCKS - 1)
+    blocks = [shape for n in channels for shape in ((filters, n, 3, 3), (filters,))]
+    return [*blocks, (ways, filters * (size >> BLOCKS) ** 2), (ways,)]
+
+
+def conv4_params(size: int, filters: int, ways: int) -> Params:
+    """Xavier's weights, zero biases."""
+    params = [torch.zeros(shape) for shape in conv4_shapes(size, filters, ways)]
+    for p in params:
+        if p.ndim > 1:
+            torch.nn.init.xavier_uniform_(p)
+    return [p.requires_grad_() for p in params]
+
+
+def conv4(params: Params, x: Tensor) -> Tensor:
+    """Logits of a set of pictures, normalised by the set's own statistics."""
+    *blocks, weight, bias = params
+    for kernel, shift in zip(blocks[::2], blocks[1::2], strict=True):
+        x = F.conv2d(x, kernel, padding=1)
+        x = F.batch_norm(x, None, None, torch.ones_like(shift), shift, training=True, eps=EPSILON)
+        x = F.max_pool2d(F.relu(x), 2)
+    return F.linear(x.flatten(1), weight, bias)
+
+
+def query_loss(params: Params, task: ImageTask, *, inner_lr: float, inner_steps: int) -> Tensor:
+    """After the inner steps; its gradient is of second order."""
+    support_x, support_y, query_x, query_y = task
+    for _ in range(inner_steps):
+        loss = F.cross_entropy(conv4(params, support_x), support_y)
+        grads = torch.autograd.grad(loss, params, create_graph=True)
+        params = [p - inner_lr * g for p, g in zip(params, grads, strict=True)]
+    return F.cross_entropy(conv4(params, query_x), query_y)
+
+
+def draw_task(pictures: Tensor, *, ways: int, shots: int, queries: int) -> ImageTask:
+    """From a pool of (classes, pictures of each, 3, height, width), in bytes."""
+    classes = torch.randperm(len(pictures))[:ways]
+    chosen = [pictures[c, torch.randperm(pictures.shape[1])[: shots + queries]] for c in classes]
+    x, labels = torch.stack(chosen).float() / 255, torch.arange(ways)
+    return (
+        x[:, :shots].flatten(0, 1),
+        labels.repeat_interleave(shots),
+        x[:, shots:].flatten(0, 1),
+        labels.repeat_interleave(queries),
+    )
+
+
+def make_images(
+    pictures: Tensor, *, tasks: int, filters: int, outer_lr: float, episode: dict[str, int], inner: dict[str, float]
+) -> Callable[[], float]:
+    """A function that makes one meta-step of MAML and tells the loss; a task's graph is gone before the next begins."""
+    params = conv4_params(pictures.shape[-1], filters, episode["ways"])
+    optimizer = torch.optim.Adam(params, lr=outer_lr)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        total = 0.0
+        for _ in range(tasks):
+            loss = query_loss(params, draw_task(pictures, **episode), **inner) / tasks
+            loss.backward()
+            total += loss.item()
+        optimizer.step()
+        assert math.isfinite(total), "the loss is not finite"
+        return total
+
+    return step

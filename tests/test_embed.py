@@ -8,8 +8,8 @@ import pytest
 from conftest import LEARNERS
 
 from metagrove import Functions
-from metagrove.nets.order import permute_rows, sort_rows
-from metagrove.task import Examples, all_real, pad_rows
+from metagrove.nets.order import permuted_places, sorted_places
+from metagrove.task import Examples, all_real
 
 SPEC = Functions().spec
 X = np.array([[1.0], [-2.0], [0.5], [3.0]], np.float32)
@@ -48,6 +48,11 @@ def embed(module, examples, *, key=None, order="random"):
     return module(examples, order=order, num_permutations=4, key=key)
 
 
+@eqx.filter_jit
+def as_they_come(module, examples):
+    return module.aggregate(module.embed_examples(examples), examples.mask)
+
+
 def example_embeddings(module, x, y):
     net = module.example_net
     return np.concatenate([x, y], 1) * module.input_scale @ np.array(net.weight) + np.array(net.bias)
@@ -70,7 +75,7 @@ def test_recurrent_aggregator_equals_the_recursion(name):
         state = step(decoder, previous, state)
         previous = (state if name == "hsml-gru" else state[0]) @ np.array(head.weight) + np.array(head.bias)
         reconstructed.append(previous)
-    embedding, loss = eqx.filter_jit(type(module).embed_in_order)(module, all_real(jnp.asarray(X), jnp.asarray(Y)))
+    embedding, loss = as_they_come(module, all_real(jnp.asarray(X), jnp.asarray(Y)))
     np.testing.assert_allclose(embedding, np.mean(outputs, 0), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(loss, np.mean((np.array(reconstructed[::-1]) - rows) ** 2), rtol=1e-5)
 
@@ -114,18 +119,16 @@ def test_order_does_matter_to_a_recurrent_aggregator_in_training():
 def test_rows_are_sorted_by_x_then_y_real_ones_first():
     x = jnp.array([[3.0], [1.0], [-9.0], [1.0]])
     y = jnp.array([[0.0], [7.0], [0.0], [2.0]])
-    ordered = sort_rows(Examples(x, y, jnp.array([True, True, False, True])))
-    np.testing.assert_array_equal(ordered.x[:, 0], [1, 1, 3, 0])  # masked rows are 0
-    np.testing.assert_array_equal(ordered.y[:, 0], [2, 7, 0, 0])
-    np.testing.assert_array_equal(ordered.mask, [True, True, True, False])
+    places = sorted_places(Examples(x, y, jnp.array([True, True, False, True])))
+    np.testing.assert_array_equal(places, [3, 1, 0, 2])
 
 
 def test_permutations_are_uniform_and_do_not_depend_on_padding():
-    examples = all_real(jnp.arange(3.0)[:, None], jnp.zeros((3, 1)))
     keys = jax.random.split(jax.random.key(0), 600)
-    orders = jax.vmap(lambda key: permute_rows(examples, key).x[:, 0])(keys)
+    orders = jax.vmap(lambda key: permuted_places(jnp.ones(3, bool), key))(keys)
     _, counts = np.unique(np.array(orders), axis=0, return_counts=True)
     assert len(counts) == 6
     assert counts.min() > 60  # 100 expected, sd 9
-    longer = jax.vmap(lambda key: permute_rows(pad_rows(examples, 8), key).x[:3, 0])(keys)
-    np.testing.assert_array_equal(longer, orders)
+    longer = jax.vmap(lambda key: permuted_places(jnp.arange(8) < 3, key))(keys)
+    np.testing.assert_array_equal(longer[:, :3], orders)
+    np.testing.assert_array_equal(np.sort(longer[:, 3:], axis=1), np.tile(np.arange(3, 8), (600, 1)))

@@ -9,7 +9,18 @@ from conftest import LEARNERS
 
 from metagrove import Functions
 from metagrove.errors import InputError
-from metagrove.run.evaluate import Scores, best_step, ci95, clustering, compare, score_tasks, summarize
+from metagrove.losses import cross_entropy, metric_of, mse
+from metagrove.run.evaluate import (
+    BATCH,
+    Scores,
+    best_step,
+    ci95,
+    clustering,
+    compare,
+    join_scores,
+    score_tasks,
+    summarize,
+)
 from metagrove.run.randomness import stream
 
 SCORES = Scores(
@@ -27,7 +38,29 @@ def test_summary_by_hand():
     assert summary["by_family"]["a"]["by_step"] == [3.0, 1.0]
     assert summary["by_family"]["b"]["num_tasks"] == 2
     assert "never seen" not in summary["by_family"]
-    assert best_step(SCORES) == 1
+    assert best_step(SCORES, metric_of(mse)) == 1
+    assert best_step(SCORES, metric_of(cross_entropy)) == 0  # of accuracies the highest
+
+
+def test_scores_after_the_last_step_alone():
+    last = dataclasses.replace(SCORES, by_step=SCORES.by_step[:, 1:], first_step=1)
+    np.testing.assert_array_equal(last.after(1), SCORES.after(1))
+    whole, short = (summarize(one, ("a", "b"), step=1, metric="mse") for one in (SCORES, last))
+    assert short["by_step"] == [2.0]
+    assert (short["value"], short["value_ci95"]) == (whole["value"], whole["value_ci95"])
+    assert compare(last, 1, SCORES, 1, ("a", "b"))["difference"] == 0
+
+
+def test_joined_scores_are_as_of_one_set():
+    parts = [
+        Scores(SCORES.by_step[rows], SCORES.family[rows], SCORES.shares[rows], first_step=3)
+        for rows in (slice(0, 1), slice(1, 4))
+    ]
+    joined = join_scores(parts)
+    for name in ("by_step", "family", "shares"):
+        np.testing.assert_array_equal(getattr(joined, name), getattr(SCORES, name))
+    assert joined.first_step == 3
+    assert join_scores([dataclasses.replace(one, shares=None) for one in parts]).shares is None
 
 
 def test_clustering_by_hand():
@@ -65,10 +98,25 @@ def maml():
 
 def test_a_task_depends_on_its_number_alone(maml):
     learner, meta = maml
-    few, many = (score_tasks(learner, meta, Functions(), key=stream("test", 0), num_tasks=n, steps=2) for n in (7, 620))
-    np.testing.assert_array_equal(few.by_step, many.by_step[:7])
+    few, batch, many = (
+        score_tasks(learner, meta, Functions(), key=stream("test", 0), num_tasks=n, steps=2) for n in (7, BATCH, 620)
+    )
+    np.testing.assert_array_equal(batch.by_step, many.by_step[:BATCH])
+    np.testing.assert_allclose(few.by_step, many.by_step[:7], rtol=1e-6)  # compiled for another number of tasks
+    np.testing.assert_array_equal(few.family, many.family[:7])
     assert many.by_step.shape == (620, 3)
     assert few.shares is None
+
+
+def test_tasks_in_flight_and_steps_looked_at_do_not_change_scores(maml):
+    learner, meta = maml
+    how = {"key": stream("test", 0), "num_tasks": 7, "steps": 2}
+    whole = score_tasks(learner, meta, Functions(), **how)
+    for in_flight in (1, 3):
+        last = score_tasks(learner, meta, Functions(), **how, every_step=False, tasks_in_flight=in_flight)
+        assert (last.by_step.shape, last.first_step) == ((7, 1), 2)
+        np.testing.assert_allclose(last.after(2), whole.after(2), rtol=1e-5)
+        np.testing.assert_array_equal(last.family, whole.family)
 
 
 def test_streams_do_not_meet(maml):

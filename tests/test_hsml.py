@@ -68,6 +68,15 @@ def test_affine_gate_equals_its_equation():
     np.testing.assert_allclose(gate(jnp.array([2.0]), params), [2 * (1 + 1) + 6, -1 * (1 + 2) - 8], rtol=1e-6)
 
 
+def test_gate_of_a_rank_is_a_product_of_two_layers():
+    params, place = jnp.array([2.0, -1.0, 3.0]), np.array([0.3, -1.0, 2.0, 1.0], np.float32)
+    gate = Gate(4, params, "sigmoid", rank=2, key=jax.random.key(0))
+    assert (gate.inward.shape, gate.weight.shape, gate.bias.shape) == ((4, 2), (2, 3), (3,))
+    out = place @ np.array(gate.inward) @ np.array(gate.weight)
+    np.testing.assert_allclose(gate(jnp.asarray(place), params), np.array(params) / (1 + np.exp(-out)), rtol=1e-5)
+    assert num_parameters(HSML(gate_rank=3).init(SPEC, key=jax.random.key(0)).gate) == 80 * 3 + 3 * 1_761 + 1_761
+
+
 def test_whole_forward_pass_is_embed_then_cluster_then_gate_on_g_and_h():
     learner = LEARNERS["hsml-mean"]
     meta = learner.init(SPEC, key=jax.random.key(3))

@@ -11,6 +11,7 @@ from metagrove import load
 from metagrove.cli import main
 from metagrove.errors import DivergedError, RunError
 from metagrove.run import reproduce as module
+from metagrove.run.config import check_config
 from metagrove.run.experiments import BUDGETS, EXPERIMENTS, SEARCHES, Budget, Experiment, Row, Search
 from metagrove.run.presets import preset
 from metagrove.run.reproduce import flags, reproduce, train_in_own_process, with_steps_chosen
@@ -165,7 +166,23 @@ def test_settings_become_flags():
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_has_settings_that_exist(name):
     for row in EXPERIMENTS[name].rows:
-        preset(row.preset, row.learner).with_settings(**row.settings)
+        config = preset(row.preset, row.learner).with_settings(**row.settings)
+        for budget in EXPERIMENTS[name].budgets.values():
+            check_config(config.with_settings(**budget.training))
+
+
+def test_an_experiment_may_have_budgets_of_its_own(trainings, tmp_path, monkeypatch):
+    own = {"paper": Budget({**TINY, "steps": 2}, None, tasks=7)}
+    row = Row("MAML, 5-shot", "toy-5shot", learner="maml", search=SEARCH)
+    monkeypatch.setitem(
+        EXPERIMENTS, "tiny", Experiment("", {}, (row,), budgets=own, keep_scores=True, every_step=False)
+    )
+    (seed,) = reproduce("tiny", out=tmp_path)["rows"][0]["seeds"]
+    assert seed["config"]["learner"]["inner_lr"] == 0.01  # known, not searched for
+    assert (seed["meta_steps"], seed["evaluation"]["num_tasks"]) == (2, 7)
+    assert len(seed["evaluation"]["by_step"]) == 1
+    assert sum(len(text.split()) for text in seed["scores"].values()) == 7
+    assert "data" not in seed
 
 
 def test_every_search_is_equally_wide_and_known_by_its_published_result():

@@ -26,6 +26,7 @@ from metagrove import (
     per_example,
 )
 from metagrove.errors import InputError
+from metagrove.losses import cross_entropy
 from metagrove.nets.recurrent import BidirectionalLSTM
 from metagrove.rivals.bmaml import Particles, squared_distances, stein_direction
 from metagrove.rivals.mt_net import gumbel_mask
@@ -232,7 +233,7 @@ def test_particles_in_one_place_stay_finite():
 def test_log_posterior_by_hand():
     learner = BMAML(net=slope_net, noise_prior=(2.0, 0.5), weight_prior=(3.0, 0.25))
     log_noise, log_weight, w = 0.3, -0.2, 2.0
-    particle = Particles(Slope(jnp.asarray(w)), jnp.asarray(log_noise), jnp.asarray(log_weight))
+    particle = Particles(Slope(jnp.asarray(w)), jnp.asarray(log_noise), jnp.asarray(log_weight), classifies=False)
     examples = all_real(jnp.array([[1.0], [2.0]]), jnp.array([[5.0], [3.0]]))
     squares = (2 - 5) ** 2 + (4 - 3) ** 2
     expected = (
@@ -268,12 +269,45 @@ def test_chaser_gradient_stops_at_the_leader():
 
 
 def test_particles_predict_their_mean_and_a_spread():
-    particles = Particles(Slope(jnp.array([1.0, 3.0])), jnp.zeros(2) + math.log(4), jnp.zeros(2))
+    particles = Particles(Slope(jnp.array([1.0, 3.0])), jnp.zeros(2) + math.log(4), jnp.zeros(2), classifies=False)
     x = jnp.array([[0.0], [2.0]])
     np.testing.assert_allclose(particles(x), [[0.0], [4.0]])
     np.testing.assert_allclose(particles.spread(x), [[0.5], [math.sqrt(4 + 0.25)]], rtol=1e-6)
     np.testing.assert_allclose(Adapted(SPEC, particles, Info(particles)).spread(x), particles.spread(x), rtol=1e-6)
     assert Adapted(SPEC, Slope(jnp.ones(())), Info(particles)).spread(x) is None
+
+
+class Odds(eqx.Module):
+    """Log-probabilities that do not look at x."""
+
+    logits: jax.Array
+
+    def __call__(self, x, mask=None):
+        return jnp.broadcast_to(jax.nn.log_softmax(self.logits)[None], (len(x), len(self.logits)))
+
+
+def test_particles_that_classify_average_probabilities():
+    """One says 3 : 1, the other 1 : 1."""
+    odds = Odds(jnp.array([[math.log(3), 0.0], [0.0, 0.0]]))
+    particles = Particles(odds, jnp.zeros(2), jnp.zeros(2), classifies=True)
+    x = jnp.zeros((3, 1))
+    np.testing.assert_allclose(np.exp(particles(x)), np.tile([(0.75 + 0.5) / 2, (0.25 + 0.5) / 2], (3, 1)), rtol=1e-6)
+    np.testing.assert_allclose(particles.spread(x), np.full((3, 2), 0.125), rtol=1e-5)
+
+
+def test_log_posterior_of_a_classifier_by_hand():
+    """Its likelihood is a sum over examples, and has no noise."""
+    learner = BMAML(net=slope_net, loss=cross_entropy, noise_prior=(2.0, 0.5), weight_prior=(3.0, 0.25))
+    particle = Particles(Odds(jnp.array([math.log(3), 0.0])), jnp.asarray(0.3), jnp.asarray(-0.2), classifies=True)
+    examples = all_real(jnp.zeros((3, 1)), jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
+    expected = (
+        2 * math.log(0.75)
+        + math.log(0.25)
+        + (2 * -0.2 - math.exp(-0.2) * math.log(3) ** 2) / 2
+        + (2 * 0.3 - 0.5 * math.exp(0.3))
+        + (3 * -0.2 - 0.25 * math.exp(-0.2))
+    )
+    assert float(learner.log_posterior(particle, examples)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_reptile_moves_towards_the_adapted_parameters():

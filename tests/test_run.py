@@ -18,7 +18,7 @@ import pytest
 from conftest import TINY
 
 from metagrove.errors import DivergedError, InputError, RunError
-from metagrove.losses import mse
+from metagrove.losses import metric_of, mse
 from metagrove.run import checkpoint, folders
 from metagrove.run import train as train_module
 from metagrove.run.evaluate import Scores, best_step
@@ -166,9 +166,9 @@ def test_a_nan_keeps_the_last_good_checkpoint(finished, tmp_path, monkeypatch):
 def test_validation_that_is_not_finite_stops_the_run():
     nan = Scores(np.full((2, 3), np.nan), np.zeros(2, int), None)
     with pytest.raises(DivergedError, match="validation error is not finite"):
-        best_step(nan)
+        best_step(nan, metric_of(mse))
     late = Scores(np.array([[3.0, 2.0, np.inf], [3.0, 2.0, 1.0]]), np.zeros(2, int), None)
-    assert best_step(late) == 1
+    assert best_step(late, metric_of(mse)) == 1
 
 
 def test_state_before_a_nan_is_kept():

@@ -2,20 +2,24 @@
 
 from metagrove.hsml.learner import HSML
 from metagrove.learner import Info, Learner
+from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.mlp import MLPNet
 from metagrove.nets.own import per_example
 from metagrove.rivals.arml import ARML
 from metagrove.rivals.bmaml import BMAML
 from metagrove.rivals.maml import MAML
+from metagrove.rivals.matching_net import MatchingNet
 from metagrove.rivals.meta_sgd import MetaSGD
 from metagrove.rivals.mt_net import MTNet
 from metagrove.rivals.mumomaml import MUMOMAML
 from metagrove.rivals.neural_process import NeuralProcess
+from metagrove.rivals.protonet import ProtoNet
 from metagrove.rivals.reptile import Reptile
 from metagrove.rivals.scratch import Scratch
 from metagrove.run.api import Adapted, Run, load, train
 from metagrove.sources import Source
 from metagrove.sources.functions import Functions
+from metagrove.sources.images import Images
 from metagrove.task import Examples, Spec, Task
 
 __version__ = "0.1.0"
@@ -26,14 +30,18 @@ __all__ = [
     "MAML",
     "MUMOMAML",
     "Adapted",
+    "Conv4Net",
     "Examples",
     "Functions",
+    "Images",
     "Info",
     "Learner",
     "MLPNet",
     "MTNet",
+    "MatchingNet",
     "MetaSGD",
     "NeuralProcess",
+    "ProtoNet",
     "Reptile",
     "Run",
     "Scratch",

@@ -6,6 +6,11 @@ STOPPED = 130
 """Exit code of a command that Ctrl-C ended."""
 
 
+def too_few(part: object, *names: str) -> list[str]:
+    """A line about each of these settings that is below 1."""
+    return [f"{name} must be at least 1, got {n}" for name in names if (n := getattr(part, name)) < 1]
+
+
 class MetagroveError(Exception):
     """Base of all errors below."""
 

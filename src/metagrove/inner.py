@@ -102,6 +102,12 @@ def given_support(predictor: Predictor, support: Examples) -> Predictor:
     return jax.tree.map(lambda part: part.given(support) if wants(part) else part, predictor, is_leaf=wants)
 
 
+def squared_distance(first: Any, second: Any) -> Float[Array, ""]:
+    """Sum of squared differences over all arrays."""
+    first, second = (eqx.filter(tree, eqx.is_inexact_array) for tree in (first, second))
+    return optax.tree.norm(jax.tree.map(jnp.subtract, first, second), squared=True)
+
+
 def only(tree: Any, where: Callable[[Any], Any]) -> Any:
     """For `adapts`: True at the floating-point arrays of one part of the tree and False elsewhere."""
     part = jax.tree.map(eqx.is_inexact_array, where(tree))

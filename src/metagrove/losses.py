@@ -11,7 +11,7 @@ Thing = TypeVar("Thing")
 LossFn = Callable[[Array, Array, Array], Array]  # (prediction, y, mask) -> scalar
 
 
-def masked_mean(values: Num[Array, "n ..."], mask: Bool[Array, " n"]) -> Float[Array, "..."]:
+def masked_mean(values: Num[Array, "n ..."] | Bool[Array, "n ..."], mask: Bool[Array, " n"]) -> Float[Array, "..."]:
     """Mean over the rows where `mask` holds; the other rows are left out."""
     rows = mask.reshape(mask.shape + (1,) * (values.ndim - 1))
     return jnp.where(rows, values, 0).sum(0) / jnp.maximum(mask.sum(), 1)

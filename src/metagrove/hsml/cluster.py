@@ -37,6 +37,12 @@ class Level(eqx.Module):
         offsets = (cluster_repr[:, None] - self.centers[None]) / scale
         return jax.nn.softmax(-jnp.square(offsets).sum(-1) / 2, axis=-1)
 
+    def misfit(self, place: Float[Array, " d"]) -> Float[Array, ""]:
+        """-log Σ_k exp(-‖(z - c_k) / σ‖² / 2): that of a mixture of Gaussians, the less the nearer a centre is."""
+        if self.centers is None:
+            return jnp.zeros(())
+        return -jax.nn.logsumexp(-jnp.square((place[None] - self.centers) / self.scale).sum(-1) / 2)
+
     def update(self, cluster_repr: Float[Array, "k d"], assignment: Float[Array, "k l"]) -> Float[Array, "l d"]:
         """h^{k'} = Σ_k p^{k→k'} tanh(W^{k'} h^k + b^{k'}), eq. (7). A weighted sum: rows of p sum to 1, not columns."""
         moved = jnp.tanh(jnp.einsum("lij,kj->kli", self.weight, cluster_repr) + self.bias[None])
@@ -68,12 +74,16 @@ class Hierarchy(eqx.Module):
         )
 
     def __call__(
-        self, task_embedding: Float[Array, " d"]
+        self, task_embedding: Float[Array, " d"], place: Float[Array, " d"] | None = None
     ) -> tuple[Float[Array, " d"], tuple[Float[Array, "_ _"], ...]]:
-        """The root's representation h^L, and every level's assignment."""
+        """The root's representation h^L, and every level's assignment.
+
+        Distances to the first level's centres are those of `place`, if it is given, in place of the embedding.
+        """
         cluster_repr, assignments = task_embedding[None], []
         for level in self.levels:
-            assignments.append(level.assign(cluster_repr))
+            near = cluster_repr if assignments or place is None else place[None]
+            assignments.append(level.assign(near))
             cluster_repr = level.update(cluster_repr, assignments[-1])
         return cluster_repr[0], tuple(assignments)
 

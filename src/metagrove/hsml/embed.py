@@ -57,7 +57,8 @@ class Embedder(eqx.Module):
 class Frame(eqx.Module):
     """Where task embeddings lie and how far they spread, so that σ is a scale relative to that; beyond the paper.
 
-    z = (g - m) / s; m and s follow the embeddings by gradient steps of the outer loop on `misfit`, and by nothing else.
+    z = (g - m) / 3s, whose distances to the centres decide the assignment. m and s follow the embeddings by the outer
+    loop's steps on `misfit`, and by nothing else.
     """
 
     center: Float[Array, " d"]
@@ -69,19 +70,19 @@ class Frame(eqx.Module):
     def __call__(self, task_embedding: Float[Array, " d"]) -> Float[Array, " d"]:
         """z."""
         center, log_spread = jax.lax.stop_gradient((self.center, self.log_spread))
-        return (task_embedding - FOLLOW * center) * jnp.exp(-FOLLOW * log_spread)
+        return (task_embedding - MEAN_PACE * center) * jnp.exp(-SPREAD_PACE * log_spread) / UNIT
 
     def misfit(self, task_embedding: Float[Array, " d"]) -> Float[Array, ""]:
-        """Its value is 0; its gradient leads m to the mean of embeddings and 2 log s to that of their log variance."""
-        g = jax.lax.stop_gradient(task_embedding)
-        offsets = g - FOLLOW * self.center
+        """Least where m is the mean of embeddings and 2 log s the mean of their log variance."""
+        offsets = task_embedding - MEAN_PACE * self.center
         log_variance = jnp.log(jax.lax.stop_gradient(jnp.square(offsets)).mean() + 1e-6)
-        loss = jnp.square(offsets).sum() / 2 + jnp.square(log_variance - 2 * FOLLOW * self.log_spread) / 2
-        return loss - jax.lax.stop_gradient(loss)
+        return jnp.square(offsets).sum() / 2 + jnp.square(log_variance - 2 * SPREAD_PACE * self.log_spread) / 2
 
 
-FOLLOW = 3.0
-"""How much faster than other parameters m and s move."""
+UNIT = 3.0
+"""Spreads that count as a distance of 1, so that centres have not far to go."""
+MEAN_PACE, SPREAD_PACE = 3.0, 30.0
+"""How much faster than other parameters m and log s move."""
 
 
 def make_aggregator(

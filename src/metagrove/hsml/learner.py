@@ -12,8 +12,9 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
+from metagrove.errors import too_few
 from metagrove.hsml.cluster import Hierarchy, cluster_problems
 from metagrove.hsml.embed import AggregatorName, Embedder, Frame, make_aggregator
 from metagrove.inner import GradientLearner
@@ -50,6 +51,8 @@ class HSML(GradientLearner):
     """d, the size of a task's embedding and of every cluster's representation."""
     input_scale: float = 1.0
     """Multiplies x and y before F."""
+    embedding_scale: float = 1.0
+    """Multiplies g; with a small one the gate leans on the clusters before it leans on the single task."""
     attention_layers: int = 3
     """Layers of the attention aggregator."""
     attention_heads: int = 4
@@ -59,7 +62,7 @@ class HSML(GradientLearner):
     scales: tuple[float, ...] = (math.sqrt(2), 1.0)
     """σ of each level, the last one repeated as needed."""
     relative_scales: bool = False
-    """Take σ relative to the spread of task embeddings, which are standardised by what was seen; beyond the paper."""
+    """Take the first σ relative to the spread of task embeddings, and let centres follow them; beyond the paper."""
     learn_scales: bool = False
     """Train σ too, starting from `scales`; beyond the paper."""
     gate: GateForm = "sigmoid"
@@ -74,8 +77,9 @@ class HSML(GradientLearner):
         return (
             super().problems()
             + cluster_problems(self.clusters)
-            + [f"{name} must be at least 1, got {n}" for name in sizes if (n := getattr(self, name)) < 1]
+            + too_few(self, *sizes)
             + ([] if self.scales and min(self.scales) > 0 else [f"scales must be positive, got {self.scales}"])
+            + ([] if self.embedding_scale > 0 else [f"embedding_scale must be positive, got {self.embedding_scale}"])
             + ([] if self.gate_rank >= 0 else [f"gate_rank must be 0 (whole) or more, got {self.gate_rank}"])
             + ([] if self.reconstruction_weight >= 0 else ["reconstruction_weight must be 0 or more"])
             + self._attention_problems()
@@ -117,17 +121,25 @@ class HSML(GradientLearner):
         task_embedding, reconstruction_loss = meta.embed(
             support, order=self.row_order, num_permutations=self.test_permutations, key=key
         )
-        misfit = jnp.zeros(())
-        if meta.frame is not None:
-            misfit, task_embedding = meta.frame.misfit(task_embedding), meta.frame(task_embedding)
-        root_repr, assignments = meta.cluster(task_embedding)
+        task_embedding = self.embedding_scale * task_embedding
+        place = None if meta.frame is None else meta.frame(task_embedding)
+        root_repr, assignments = meta.cluster(task_embedding, place)
         net = tailor(meta.net, meta.gate, jnp.concatenate([task_embedding, root_repr]))
         adapted, path = self.fit(net, support, steps)
         info = Info(
             path=path,
-            penalty=self.reconstruction_weight * reconstruction_loss + misfit,
+            penalty=self.reconstruction_weight * reconstruction_loss + follow(meta, task_embedding),
             metrics={"reconstruction_loss": reconstruction_loss, "largest_share": assignments[0].max()},
             task_embedding=task_embedding,
             assignments=assignments,
         )
         return adapted, info
+
+
+def follow(meta: HSMLMeta, task_embedding: Float[Array, " d"]) -> Float[Array, ""]:
+    """A penalty of value 0 whose gradient leads the frame, and the first level's centres in it, to the embeddings."""
+    if meta.frame is None:
+        return jnp.zeros(())
+    seen = jax.lax.stop_gradient(task_embedding)
+    misfit = meta.frame.misfit(seen) + meta.cluster.levels[0].misfit(meta.frame(seen))
+    return misfit - jax.lax.stop_gradient(misfit)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from metagrove.errors import too_few
 from metagrove.nets.convolution import conv, neighbours
 from metagrove.nets.layers import AfterLayer
 from metagrove.nets.linear import xavier
@@ -135,9 +136,7 @@ class Conv4Net:
 
     def problems(self) -> list[str]:
         """What is wrong with the settings, a line each."""
-        return [
-            f"{name} must be at least 1, got {n}" for name in ("filters", "blocks") if (n := getattr(self, name)) < 1
-        ]
+        return too_few(self, "filters", "blocks")
 
     def __call__(self, spec: Spec, *, key: PRNGKeyArray) -> Conv4:
         height, width, channels = spec.x_shape

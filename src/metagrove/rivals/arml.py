@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from metagrove.errors import too_few
 from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
 from metagrove.losses import mse
@@ -88,10 +89,9 @@ class ARML(GradientLearner):
     """Weight of both autoencoders' reconstruction losses."""
 
     def problems(self) -> list[str]:
-        sizes = ("prototypes", "vertices", "example_dim", "task_dim")
         return (
             super().problems()
-            + [f"{name} must be at least 1, got {n}" for name in sizes if (n := getattr(self, name)) < 1]
+            + too_few(self, "prototypes", "vertices", "example_dim", "task_dim")
             + ([] if self.scale > 0 else [f"scale must be positive, got {self.scale}"])
             + ([] if self.gate != "none" else ["ARML without a gate is MAML: use --learner maml"])
             + ([] if self.reconstruction_weight >= 0 else ["reconstruction_weight must be 0 or more"])

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from metagrove.inner import GradientLearner, UpdateRule, clipped, descend
+from metagrove.errors import too_few
+from metagrove.inner import GradientLearner, UpdateRule, clipped, descend, squared_distance
 from metagrove.learner import Info, Predictor
 from metagrove.losses import cross_entropy
 from metagrove.task import Examples, Spec, Task, join
@@ -72,13 +73,12 @@ class BMAML(GradientLearner):
 
     def problems(self) -> list[str]:
         few = [] if self.particles >= 2 else [f"particles must be at least 2 (one has no kernel), got {self.particles}"]
-        lead = [] if self.leader_steps >= 1 else [f"leader_steps must be at least 1, got {self.leader_steps}"]
         priors = [
             f"{name} must be positive, got {value}"
             for name in ("noise_prior", "weight_prior")
             if not min(value := getattr(self, name)) > 0
         ]
-        return super().problems() + few + lead + priors
+        return super().problems() + few + too_few(self, "leader_steps") + priors
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Particles:
         nets = eqx.filter_vmap(lambda k: self.net(spec, key=k))(jax.random.split(key, self.particles))
@@ -138,12 +138,6 @@ class BMAML(GradientLearner):
 def log_gamma(log_value: Float[Array, ""], shape: float, rate: float) -> Float[Array, ""]:
     """log density of the logarithm of a Gamma variable, up to a constant."""
     return shape * log_value - rate * jnp.exp(log_value)
-
-
-def squared_distance(first: Any, second: Any) -> Float[Array, ""]:
-    """Sum of squared differences over all arrays."""
-    first, second = (eqx.filter(tree, eqx.is_inexact_array) for tree in (first, second))
-    return optax.tree.norm(jax.tree.map(jnp.subtract, first, second), squared=True)
 
 
 def svgd(inner_lr: float) -> UpdateRule:

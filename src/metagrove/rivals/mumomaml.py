@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from metagrove.errors import too_few
 from metagrove.inner import GradientLearner, only
 from metagrove.learner import Info, Predictor
 from metagrove.nets.encoder import StridedEncoder
@@ -64,10 +65,7 @@ class MUMOMAML(GradientLearner):
     """With random order, seeded permutations of the sorted rows whose codes are averaged at test."""
 
     def problems(self) -> list[str]:
-        sizes = ("hidden_dim", "encoder_layers", "test_permutations")
-        return super().problems() + [
-            f"{name} must be at least 1, got {n}" for name in sizes if (n := getattr(self, name)) < 1
-        ]
+        return super().problems() + too_few(self, "hidden_dim", "encoder_layers", "test_permutations")
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> MUMOMAMLMeta:
         net_key, encoder_key, code_key = jax.random.split(key, 3)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, too_few
 from metagrove.inner import repeat
 from metagrove.learner import Info, Learner
 from metagrove.losses import masked_mean
@@ -73,8 +73,7 @@ class NeuralProcess(Learner):
     inner_steps: ClassVar[int] = 0
 
     def problems(self) -> list[str]:
-        sizes = ("width", "attention_layers", "attention_heads")
-        few = [f"{name} must be at least 1, got {n}" for name in sizes if (n := getattr(self, name)) < 1]
+        few = too_few(self, "width", "attention_layers", "attention_heads")
         if few or self.width % self.attention_heads == 0:
             return few
         return [f"width must be a multiple of attention_heads, got {self.width} and {self.attention_heads}"]

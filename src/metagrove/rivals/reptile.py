@@ -5,13 +5,10 @@
 
 import dataclasses
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.inner import GradientLearner
+from metagrove.inner import GradientLearner, squared_distance
 from metagrove.learner import Info, Predictor
 from metagrove.task import Examples, Spec, Task, join
 
@@ -40,7 +37,6 @@ class Reptile(GradientLearner):
         """½‖θ⁰ - stopgrad(θᵏ)‖². In training all examples are known, so the query's are learned from as well."""
         examples = join(task.support, task.query)
         adapted, info = self.adapt(meta, examples, key=key)
-        start, end = (eqx.filter(net, eqx.is_inexact_array) for net in (meta, jax.lax.stop_gradient(adapted)))
         known_loss = self.loss(adapted(examples.x, examples.mask), examples.y, examples.mask)
-        distance = optax.tree.norm(jax.tree.map(jnp.subtract, start, end), squared=True)
+        distance = squared_distance(meta, jax.lax.stop_gradient(adapted))
         return distance / 2, dataclasses.replace(info, metrics={"known_loss": known_loss})

@@ -6,6 +6,7 @@ import jax
 import optax
 from jaxtyping import PRNGKeyArray
 
+from metagrove.errors import too_few
 from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
 from metagrove.nets.mlp import MLPNet
@@ -24,11 +25,8 @@ class Scratch(GradientLearner):
     """Adam's updates that count as one inner step, so that 10 of them are 1,000 updates."""
 
     def problems(self) -> list[str]:
-        few = (
-            [] if self.updates_per_step >= 1 else [f"updates_per_step must be at least 1, got {self.updates_per_step}"]
-        )
         needless = ["first_order has no meaning here: nothing is meta-learned"] if self.first_order else []
-        return super().problems() + few + needless
+        return super().problems() + too_few(self, "updates_per_step") + needless
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Predictor:
         return self.net(spec, key=key)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +34,21 @@ class Adapted:
     info: Info
 
     def predict(self, x: ArrayLike) -> np.ndarray:
-        """Predictions for new inputs, a row each."""
-        rows = input_rows(x, self.spec)
-        padded = pad_rows(all_real(rows, rows), padded_size(len(rows)))
-        return np.asarray(_predict(self.predictor, padded.x, padded.mask))[: len(rows)]
+        """Predictions for new inputs, a row each: values, or a classifier's log-probabilities."""
+        return self._on_rows(_predict, x)
+
+    def classify(self, x: ArrayLike) -> np.ndarray:
+        """The most likely class of each row, as a number."""
+        return self.predict(x).argmax(1)
 
     def spread(self, x: ArrayLike) -> np.ndarray | None:
         """Standard deviation of each prediction, from a learner that knows it (BMAML); None from any other."""
-        if not hasattr(self.predictor, "spread"):
-            return None
+        return self._on_rows(_spread, x) if hasattr(self.predictor, "spread") else None
+
+    def _on_rows(self, fn: Callable[..., jax.Array], x: ArrayLike) -> np.ndarray:
         rows = input_rows(x, self.spec)
         padded = pad_rows(all_real(rows, rows), padded_size(len(rows)))
-        return np.asarray(_spread(self.predictor, padded.x, padded.mask))[: len(rows)]
+        return np.asarray(fn(self.predictor, padded.x, padded.mask))[: len(rows)]
 
     @property
     def assignments(self) -> tuple[np.ndarray, ...]:
@@ -77,12 +81,17 @@ class Run:
         return self.about["validation"]["steps"]
 
     def adapt(self, x: ArrayLike, y: ArrayLike, *, steps: int | None = None) -> Adapted:
-        """Fit a new task from its few rows."""
-        support = support_rows(x, y, self.config.source.spec)
+        """Fit a new task from its few rows; a classifier's `y` may be the classes' numbers, 0 to ways - 1.
+
+        Pictures have values from 0 to 1, or are uint8.
+        """
+        spec = self.config.source.spec
+        y = one_hot(y, spec.y_dim) if self.metric == "accuracy" and np.ndim(np.asarray(y)) == 1 else y
+        support = support_rows(x, y, spec)
         padded = pad_rows(support, padded_size(len(support.mask)))
         steps = self.inner_steps if steps is None else steps
         predictor, info = _adapt(self.config.learner, self.meta, padded, steps)
-        return Adapted(self.config.source.spec, predictor, info)
+        return Adapted(spec, predictor, info)
 
     def scores(self, *, num_tasks: int, seed: int, steps: int | None = None, every_step: bool = True) -> Scores:
         """Every test task's score after 0, 1, ... inner steps; by default up to as many as validation looked at.
@@ -164,6 +173,14 @@ def padded_size(num_rows: int) -> int:
     return max(4, 1 << (num_rows - 1).bit_length())
 
 
+def one_hot(labels: ArrayLike, num_classes: int) -> np.ndarray:
+    """Classes by number as rows of 0 and a 1."""
+    numbers = np.asarray(labels)
+    if not np.isin(numbers, range(num_classes)).all():
+        raise InputError(f"y must be numbers of classes from 0 to {num_classes - 1}, got {numbers.tolist()}")
+    return np.eye(num_classes, dtype=np.float32)[numbers.astype(int)]
+
+
 def support_rows(x: ArrayLike, y: ArrayLike, spec: Spec) -> Examples:
     """Checked support examples."""
     inputs = input_rows(x, spec)
@@ -173,8 +190,16 @@ def support_rows(x: ArrayLike, y: ArrayLike, spec: Spec) -> Examples:
     return all_real(inputs, targets)
 
 
+def shortened(row: np.ndarray) -> str:
+    """A row for a message, not longer than one can read."""
+    text = str(row.tolist())
+    return text if len(text) < 200 else text[:200] + " ..."
+
+
 def input_rows(x: ArrayLike, spec: Spec) -> jax.Array:
     """Checked inputs."""
+    if isinstance(x, np.ndarray) and x.dtype == np.uint8 and len(spec.x_shape) == 3:
+        x = x.astype(np.float32) / 255
     return numeric_rows("x", x, spec.x_shape)
 
 
@@ -193,5 +218,5 @@ def numeric_rows(name: str, values: ArrayLike, row_shape: tuple[int, ...]) -> ja
         raise InputError(f"{name} is empty: give at least one row")
     if not np.isfinite(array).all():
         row = int(np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(1))[0])
-        raise InputError(f"{name} must be finite, row {row} is {array[row].tolist()}: drop or mend that row")
+        raise InputError(f"{name} must be finite, row {row} is {shortened(array[row])}: drop or mend that row")
     return jnp.asarray(array)

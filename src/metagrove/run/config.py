@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import optax
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, too_few
 from metagrove.hsml.learner import HSML
 from metagrove.learner import Learner
 from metagrove.losses import cross_entropy, mse
@@ -144,7 +144,7 @@ def check_config(config: Config) -> None:
 def training_problems(training: Training) -> list[str]:
     """What is wrong with the outer loop's settings, a line each."""
     counts = ("steps", "meta_batch", "tasks_in_flight", "log_every", "validate_every", "test_steps")
-    problems = [f"{name} must be at least 1, got {n}" for name in counts if (n := getattr(training, name)) < 1]
+    problems = too_few(training, *counts)
     if training.validation_tasks < 2:
         problems += [f"validation_tasks must be at least 2, got {training.validation_tasks}"]
     rates = ("outer_lr", "warmup_steps", "clip_norm")

@@ -1,24 +1,29 @@
-"""The paper's figures for curves: soft assignments beside fits (figure 3, appendix I), and the training curve."""
+"""A run's figures: the training curve, and for curves soft assignments beside fits (figure 3, appendix I).
+
+Those for pictures are in `show.image_figures`.
+"""
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import matplotlib as mpl
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from metagrove.errors import InputError
+from metagrove.losses import metric_of
 from metagrove.run import folders
 from metagrove.run.api import Adapted, Run
 from metagrove.run.checkpoint import save_error
 from metagrove.run.randomness import stream
-from metagrove.sources import Source
+from metagrove.sources import Source, TaskDraw
 from metagrove.task import Task
 
 # Okabe and Ito's colours, told apart by the colour-blind; fits differ by dashes too.
@@ -32,6 +37,8 @@ STYLE: Any = {
     "legend.frameon": False,
     "figure.constrained_layout.use": True,
 }
+FIRST = 1000
+"""Test tasks among which those of a figure are looked for, of each part of the source."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,15 +55,20 @@ def draw_all(run: Run, others: Sequence[Run], out: Path | None, *, seed: int) ->
     if len(others) >= len(FIT_STYLES):
         raise InputError(f"at most {len(FIT_STYLES) - 1} runs can be drawn beside one, got {len(others)}")
     folder = out or Path("figures") / run.folder.name
+    x_shape = run.config.source.spec.x_shape
     figures: dict[str, Figure] = {}
     with mpl.rc_context(STYLE):
         if folders.read_metrics(run.folder):
             figures["training"] = training_curve([r for r in (run, *others) if folders.read_metrics(r.folder)])
-        if run.config.source.spec.x_shape == (1,):
+        if x_shape == (1,):
             figures["assignments"] = assignments_beside_fits(run, others, seed=seed)
             figures["sixteen-tasks"] = sixteen_tasks(run, others, seed=seed)
+        if len(x_shape) == 3:
+            from metagrove.show.image_figures import draw_pictures  # only they need scikit-learn, slow to import
+
+            figures |= draw_pictures(run, others, seed=seed)
     if not figures:
-        raise InputError(f"{run.folder} has nothing to draw: no metrics.jsonl, and its tasks are not curves")
+        raise InputError(f"{run.folder} has nothing to draw: no metrics.jsonl, and no curves or pictures")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for title, figure in figures.items():
@@ -67,22 +79,36 @@ def draw_all(run: Run, others: Sequence[Run], out: Path | None, *, seed: int) ->
 
 
 def training_curve(runs: Sequence[Run]) -> Figure:
-    """Training loss of each block of steps, and the validation tasks' error with its CI."""
-    figure = Figure(figsize=(7, 4.2))
-    axes = figure.subplots()
+    """Training loss of each block of steps, and the validation tasks' score with its CI: an error is of the loss's
+    scale and drawn with it, an accuracy has a panel of its own.
+    """
+    apart = metric_of(runs[0].config.learner.loss).higher_is_better
+    figure = Figure(figsize=(7, 5.6 if apart else 4.2))
+    panels = np.ravel(figure.subplots(2 if apart else 1, sharex=True))
+    scored, lost = panels[0], panels[-1]
     for run, (color, dashes) in zip(runs, FIT_STYLES, strict=False):
         records = folders.read_metrics(run.folder)
         steps, losses = zip(*[(r["step"], r["loss"]) for r in records], strict=True)
         label = label_of(run)
-        axes.plot(steps, losses, color=color, alpha=0.3, linewidth=0.8, label=f"{label}, training loss")
+        lost.plot(
+            steps, losses, color=color, alpha=0.6 if apart else 0.3, linewidth=0.8, label=f"{label}, training loss"
+        )
         checks = [(r["step"], r["validation"]) for r in records if "validation" in r]
         values = np.array([check["value"] for _, check in checks])
         spread = np.array([check["ci95"] for _, check in checks])
         at = [step for step, _ in checks]
-        axes.plot(at, values, dashes, color=color, label=f"{label}, validation {run.metric} ± 95 % CI")
-        axes.fill_between(at, values - spread, values + spread, color=color, alpha=0.15, linewidth=0)
-    axes.set(xlabel="meta-step", ylabel=runs[0].metric, yscale="log")
-    axes.grid(axis="y", which="both", alpha=0.2)
+        dots = "." if len(at) < 10 else ""
+        scored.plot(
+            at, values, color=color, linestyle=dashes, marker=dots, label=f"{label}, validation {run.metric} ± 95 % CI"
+        )
+        scored.fill_between(at, values - spread, values + spread, color=color, alpha=0.15, linewidth=0)
+    if apart:
+        scored.set(ylabel=f"{runs[0].metric}, %")
+        lost.set(xlabel="meta-step", ylabel="training loss")
+    else:
+        scored.set(xlabel="meta-step", ylabel=runs[0].metric, yscale="log")
+    for panel in panels:
+        panel.grid(axis="y", which="both", alpha=0.2)
     figure.legend(loc="outside lower center", ncols=2)
     return figure
 
@@ -111,25 +137,45 @@ def heat_map_and_curves(
 
 
 def choose_tasks(source: Source, count: int, *, seed: int) -> list[Drawn]:
-    """The first test tasks of each family, as evenly as `count` allows, later families first to get one more."""
-    names = source.family_names
-    wanted = [count // len(names) + (i >= len(names) - count % len(names)) for i in range(len(names))]
-    chosen: list[list[Drawn]] = [[] for _ in names]
-    for index in range(1000 * count):
-        key = jax.random.fold_in(stream("test", seed), index)
-        task = source.split("test").sample(key)
-        family = int(task.family)
-        if len(chosen[family]) < wanted[family]:
-            chosen[family].append(Drawn(f"{names[family]} {len(chosen[family]) + 1}", key, task))
-        if sum(map(len, chosen)) == count:
-            break
-    return [drawn for family in chosen for drawn in family]
+    """The first test tasks of each family that has any, as evenly as `count` allows, later families first to get more.
+
+    They are among those that `Run.scores` scores.
+    """
+    found: dict[int, list[tuple[TaskDraw, PRNGKeyArray, int]]] = {}
+    for part, part_key in test_parts(source, seed):
+        for index, family in enumerate(np.asarray(_families(part, part_key)).tolist()):
+            found.setdefault(family, []).append((part, part_key, index))
+    families, chosen = sorted(found), []
+    for place, family in enumerate(families):
+        wanted = count // len(families) + (place >= len(families) - count % len(families))
+        for number, (part, part_key, index) in enumerate(found[family][:wanted], 1):
+            task_key = jax.random.fold_in(part_key, index)
+            chosen.append(Drawn(f"{source.family_names[family]} {number}", task_key, _sample(part, task_key)))
+    return chosen
 
 
-def adapt(run: Run, task: Task) -> Adapted:
+def test_parts(source: Source, seed: int) -> list[tuple[TaskDraw, PRNGKeyArray]]:
+    """What draws test tasks, each part with its key, as in `Run.scores`; fold the task's number in."""
+    parts, key = source.test_parts(), stream("test", seed)
+    keys = [key] if len(parts) == 1 else [jax.random.fold_in(key, i) for i in range(len(parts))]
+    return list(zip(parts, keys, strict=True))
+
+
+@eqx.filter_jit
+def _families(tasks: TaskDraw, key: PRNGKeyArray) -> Int[Array, " n"]:
+    """Of the first tasks the family alone, for which nothing else of a task need be made."""
+    return jax.vmap(lambda index: tasks.sample(jax.random.fold_in(key, index)).family)(jnp.arange(FIRST))
+
+
+@eqx.filter_jit
+def _sample(tasks: TaskDraw, key: PRNGKeyArray) -> Task:
+    return tasks.sample(key)
+
+
+def adapt(run: Run, task: Task, *, steps: int | None = None) -> Adapted:
     """The run fitted to the task's real support rows."""
     real = np.asarray(task.support.mask)
-    return run.adapt(np.asarray(task.support.x)[real], np.asarray(task.support.y)[real])
+    return run.adapt(np.asarray(task.support.x)[real], np.asarray(task.support.y)[real], steps=steps)
 
 
 def heat_map(axes: Axes, tasks: Sequence[Drawn], adapted: Sequence[Adapted]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from metagrove.run.reports import chosen_seed
+from metagrove.show import image_tables
 
 RESULTS = Path("results")
 
@@ -190,6 +191,12 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[list[str]]]]] = {
     "table1-by-family": ("table1", table1_by_family),
     "table1-search": ("table1", table1_search),
     "table1-cost": ("table1", table1_cost),
+    "table2": ("table2-small-32", image_tables.accuracies),
+    "table2-differences": ("table2-small-32", image_tables.differences),
+    "table2-cost": ("table2-small-32", image_tables.costs),
+    "table2-curves": ("table2-small-32", image_tables.curves),
+    "mini-imagenet": ("mini-imagenet-small-32", image_tables.accuracies),
+    "image-speed": ("benchmark-images", image_tables.speed),
     "toy-speed": ("benchmark-toy", speed),
     "toy-scale": ("benchmark-toy", scale),
 }

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from jaxtyping import PRNGKeyArray
 
@@ -11,6 +11,7 @@ from metagrove.task import Spec, Task
 Split = Literal["train", "validation", "test"]
 
 
+@runtime_checkable
 class TaskDraw(Protocol):
     """Anything with `sample`: a source itself, or a pytree module with the data that it draws from."""
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from metagrove.errors import too_few
 from metagrove.sources import Source
 from metagrove.task import Examples, Spec, Task, all_real
 
@@ -40,7 +41,7 @@ class Functions(Source):
         return (
             [f"families must be among {', '.join(FAMILIES)}, got {name!r}" for name in unknown]
             + ([] if self.families else ["families must name at least one family"])
-            + [f"{name} must be at least 1, got {n}" for name in ("shots", "queries") if (n := getattr(self, name)) < 1]
+            + too_few(self, "shots", "queries")
             + ([] if 0 <= self.min_shots <= self.shots else [f"min_shots must be 0 to shots, got {self.min_shots}"])
         )
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from metagrove.data import pool
-from metagrove.errors import InputError
+from metagrove.errors import InputError, too_few
 from metagrove.sources import Source, Split
 from metagrove.task import Spec, Task, all_real
 
@@ -47,8 +47,7 @@ class Images(Source):
     """Folder of the prepared pools."""
 
     def problems(self) -> list[str]:
-        counts = ("size", "ways", "shots", "queries", "test_queries")
-        problems = [f"{name} must be at least 1, got {n}" for name in counts if (n := getattr(self, name)) < 1]
+        problems = too_few(self, "size", "ways", "shots", "queries", "test_queries")
         problems += [] if self.datasets else ["datasets must name at least one pool"]
         if self.held_out and (self.held_out not in self.datasets or len(self.datasets) < 2):
             problems += [f"held_out must be one of two or more datasets, got {self.held_out!r}"]
@@ -75,7 +74,8 @@ class Images(Source):
 
     def split(self, name: Split) -> "Episodes":
         """The tasks of a meta-split."""
-        return open_split(self, name)
+        with jax.ensure_compile_time_eval():  # its arrays are kept, and must be arrays even if a function is traced now
+            return open_split(self, name)
 
     def test_parts(self) -> "tuple[Episodes, ...]":
         """Test tasks of each dataset."""

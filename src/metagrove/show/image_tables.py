@@ -1,0 +1,92 @@
+"""The rows of tables about pictures, from results of image experiments."""
+
+import math
+from typing import Any
+
+from metagrove.run.reports import chosen_seed
+
+
+def accuracies(result: dict[str, Any]) -> list[list[str]]:
+    """Every method's accuracy on each dataset and on average, the paper's average, and the paired difference."""
+    evaluations = [chosen_seed(row)["evaluation"] for row in result["rows"]]
+    datasets = list(evaluations[0]["by_family"])
+    heading = ["method", *datasets, "average", "paper's average", f"minus {result['rows'][0]['label']}"]
+    highest = max(evaluation["value"] for evaluation in evaluations)
+    rows = []
+    for row, evaluation in zip(result["rows"], evaluations, strict=True):
+        families = evaluation["by_family"]
+        average = f"{evaluation['value']:.2f} ± {average_ci95(families):.2f}"
+        paired = chosen_seed(row)["paired_difference"]
+        difference = "" if paired["to"] == row["label"] else f"{paired['difference']:+.2f} ± {paired['ci95']:.2f}"
+        rows.append(
+            [
+                row["label"],
+                *(f"{one['value']:.2f} ± {one['value_ci95']:.2f}" for one in families.values()),
+                f"**{average}**" if evaluation["value"] == highest else average,
+                row["paper"] or "",
+                difference,
+            ]
+        )
+    return [heading, *rows]
+
+
+def average_ci95(families: dict[str, Any]) -> float:
+    """Of the mean of the datasets' means: each dataset has its own tasks."""
+    return math.sqrt(sum(one["value_ci95"] ** 2 for one in families.values())) / len(families)
+
+
+def differences(result: dict[str, Any]) -> list[list[str]]:
+    """The paired difference to the first row on each dataset."""
+    rows = [(row["label"], chosen_seed(row)["paired_difference"]) for row in result["rows"][1:]]
+    datasets = list(chosen_seed(result["rows"][0])["evaluation"]["by_family"])
+    return [[f"minus {result['rows'][0]['label']}", *datasets]] + [
+        [label, *(f"{one['difference']:+.2f} ± {one['ci95']:.2f}" for one in paired["by_family"].values())]
+        for label, paired in rows
+    ]
+
+
+def costs(result: dict[str, Any]) -> list[list[str]]:
+    """What each method's training took, its best checkpoint, and how far its clusters agree with the datasets."""
+    heading = ["", "parameters", "best meta-step", "inner steps at test", "meta-steps/s", "training, min", "memory, MB"]
+    rows = []
+    for row in result["rows"]:
+        one = chosen_seed(row)
+        agreement = one["evaluation"]["clustering"]
+        rows.append(
+            [
+                row["label"],
+                f"{one['parameters']:,}",
+                f"{one['checkpoint']['step']:,}",
+                str(one["evaluation"]["steps"]),
+                f"{one['steps_per_second']:.1f}",
+                f"{one['training_seconds'] / 60:.0f}",
+                f"{one['peak_memory_mb']:.0f}",
+                f"{agreement['nmi']:.2f}" if agreement else "",
+            ]
+        )
+    return [[*heading, "cluster NMI"], *rows]
+
+
+def curves(result: dict[str, Any]) -> list[list[str]]:
+    """Accuracy on the validation tasks along training."""
+    seeds = [chosen_seed(row) for row in result["rows"]]
+    steps = sorted({step for one in seeds for step, _ in one["curve"]})
+    return [["meta-step", *(f"{step:,}" for step in steps)]] + [
+        [row["label"], *(f"{values[step]:.1f}" if step in values else "" for step in steps)]
+        for row, values in zip(result["rows"], (dict(map(tuple, one["curve"])) for one in seeds), strict=True)
+    ]
+
+
+def speed(result: dict[str, Any]) -> list[list[str]]:
+    """Seconds of a meta-step and what it costs."""
+    heading = ["", "px", "s a meta-step", "compile, s", "peak memory, MB"]
+    return [heading] + [
+        [
+            row["what"],
+            str(row["size"]),
+            f"{row['seconds_per_step']:.3f}",
+            f"{row['compile_seconds']:.0f}",
+            f"{row['peak_memory_mb']:.0f}",
+        ]
+        for row in result["rows"]
+    ]
