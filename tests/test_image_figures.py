@@ -9,26 +9,25 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from metagrove import HSML, MAML, MUMOMAML, Examples, Task, train
+from metagrove import HSML, MAML, MUMOMAML, Examples, Task, load
 from metagrove.cli import main
 from metagrove.data import pool
 from metagrove.losses import cross_entropy
 from metagrove.nets.conv4 import Conv4, Conv4Net
-from metagrove.run.config import Config, Training
+from metagrove.run import checkpoint, folders
+from metagrove.run.config import Config, Training, to_json
 from metagrove.show import image_figures as figures
 from metagrove.show.figures import choose_tasks
 from metagrove.show.image_figures import kmeans_nmi, node_shares, parameters, sketch
 from metagrove.sources.images import Images
 
-NET = {"loss": cross_entropy, "net": Conv4Net(filters=4, blocks=2), "inner_steps": 0}  # figures show the start
+NET = {"loss": cross_entropy, "net": Conv4Net(filters=4, blocks=2)}
 LEARNERS = {
     "hsml": HSML(**NET, aggregator="mean", example_dim=4, task_dim=6, clusters=(3, 2, 1)),
     "mumomaml": MUMOMAML(**NET, hidden_dim=3),
+    "maml": MAML(**NET),
 }
 NUM_TASKS = 6
-TRAINING = Training(
-    steps=2, meta_batch=1, tasks_in_flight=1, log_every=1, validate_every=2, validation_tasks=2, test_steps=1
-)
 
 
 def write_pool(data, name, shade):
@@ -48,18 +47,24 @@ def source(tmp_path_factory):
     return Images(datasets=("dark", "light"), size=16, ways=3, queries=2, test_queries=2, data=str(data))
 
 
+def untrained(config, folder):
+    """A run as it is before the first step: what a figure has to say does not depend on how good it is."""
+    folder.mkdir()
+    meta = config.learner.init(config.source.spec, key=jax.random.key(0))
+    validation = {"value": 33.0, "ci95": 1.0, "steps": 0}
+    folders.create(folder, to_json(config), "")
+    folders.append_metrics(folder, {"step": 1, "loss": 1.1, "validation": validation})
+    checkpoint.save(folder, "best", meta, {"step": 1, "validation": validation})
+    return load(folder)
+
+
 @pytest.fixture(scope="module")
 def runs(source, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    return {name: train(Config(source, learner, TRAINING), out=folder / name) for name, learner in LEARNERS.items()}
-
-
-@pytest.fixture(scope="module")
-def maml(runs, source):
-    """Untrained: what is drawn of it does not depend on that."""
-    learner = MAML(**NET)
-    config = dataclasses.replace(runs["hsml"].config, learner=learner)
-    return dataclasses.replace(runs["hsml"], config=config, meta=learner.init(source.spec, key=jax.random.key(0)))
+    return {
+        name: untrained(Config(source, learner, Training(tasks_in_flight=1)), folder / name)
+        for name, learner in LEARNERS.items()
+    }
 
 
 def shown(path) -> np.ndarray:
@@ -70,8 +75,8 @@ def shown(path) -> np.ndarray:
 
 def test_show_draws_every_figure(runs, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(figures, "TASKS_PER_FAMILY", NUM_TASKS)
-    hsml, mumomaml = (str(run.folder) for run in runs.values())
-    assert main(["show", hsml, "--beside", mumomaml, "--out", str(tmp_path)]) == 0
+    hsml, *others = (str(run.folder) for run in runs.values())
+    assert main(["show", hsml, "--beside", *others, "--out", str(tmp_path)]) == 0
     names = ["training.png", "assignments.png", "tsne.png"]
     assert capsys.readouterr().out.split() == [str(tmp_path / name) for name in names]
     for name in names:
@@ -80,16 +85,16 @@ def test_show_draws_every_figure(runs, tmp_path, capsys, monkeypatch):
         assert pixels.std() > 5
 
 
-def test_a_learner_without_clusters_is_shown_with_a_note(maml):
-    drawn = figures.assignments_beside_pictures(maml, seed=0)
+def test_a_learner_without_clusters_is_shown_with_a_note(runs):
+    drawn = figures.assignments_beside_pictures(runs["maml"], seed=0)
     assert len(drawn.axes) == 12
     assert "no clusters" in drawn.get_suptitle()
-    panel = figures.initializations([maml], tasks_per_family=2, seed=0).axes[0]
+    panel = figures.initializations([runs["maml"]], tasks_per_family=NUM_TASKS, seed=0).axes[0]
     assert "same" in panel.texts[0].get_text()
 
 
 def test_titles_tell_agreement(runs):
-    panels = figures.initializations(list(runs.values()), tasks_per_family=NUM_TASKS, seed=0).axes
+    panels = figures.initializations([runs["hsml"], runs["mumomaml"]], tasks_per_family=NUM_TASKS, seed=0).axes
     own, rival = (panel.get_title() for panel in panels)
     assert "k-means" in own
     assert "own clusters" in own
@@ -97,10 +102,10 @@ def test_titles_tell_agreement(runs):
     assert "own clusters" not in rival
 
 
-def test_runs_of_other_pictures_are_refused(runs, maml, source):
-    config = dataclasses.replace(maml.config, source=dataclasses.replace(source, ways=2))
+def test_runs_of_other_pictures_are_refused(runs, source):
+    config = dataclasses.replace(runs["maml"].config, source=dataclasses.replace(source, ways=2))
     with pytest.raises(ValueError, match="cannot be drawn beside"):
-        figures.draw_pictures(runs["hsml"], [dataclasses.replace(maml, config=config)], seed=0)
+        figures.draw_pictures(runs["hsml"], [dataclasses.replace(runs["maml"], config=config)], seed=0)
 
 
 def test_tasks_are_chosen_evenly_and_are_the_first(source, runs):

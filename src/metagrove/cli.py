@@ -74,12 +74,12 @@ class List:
 
 @dataclasses.dataclass(frozen=True)
 class Show:
-    """Draw a run's figures: training curve, soft assignments beside fitted curves, sixteen tasks."""
+    """Draw a run's figures: training curve, soft assignments beside fitted curves or pictures, t-SNE of image runs."""
 
     run: Positional[str]
     """A run folder, or the name of a released model."""
     beside: tuple[str, ...] = ()
-    """Other runs whose fits are drawn too, e.g. a MAML run."""
+    """Other runs that are drawn too, e.g. the fits of a MAML run, or the t-SNE of a MUMOMAML run."""
     out: Path | None = None
     """Where the figures go; by default figures/RUN."""
     seed: int = 0

@@ -19,7 +19,7 @@ from metagrove.hsml.cluster import Hierarchy, cluster_problems
 from metagrove.hsml.embed import AggregatorName, Embedder, Frame, make_aggregator
 from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
-from metagrove.nets.encoder import make_example_net
+from metagrove.nets.encoder import PictureLook, make_example_net
 from metagrove.nets.gate import Gate, GateForm, tailor
 from metagrove.nets.order import RowOrder
 from metagrove.task import Examples, Spec
@@ -51,6 +51,8 @@ class HSML(GradientLearner):
     """d, the size of a task's embedding and of every cluster's representation."""
     input_scale: float = 1.0
     """Multiplies x and y before F."""
+    picture_look: PictureLook = "places"
+    """What F sees of a picture: values as they lie in it, or moments over its pixels (beyond the paper)."""
     embedding_scale: float = 1.0
     """Multiplies g; with a small one the gate leans on the clusters before it leans on the single task."""
     attention_layers: int = 3
@@ -94,7 +96,7 @@ class HSML(GradientLearner):
         net_key, aggregator_key, example_key, cluster_key, gate_key = jax.random.split(key, 5)
         net = self.net(spec, key=net_key)
         params = eqx.filter(net, eqx.is_inexact_array)
-        example_net, example_dim = make_example_net(spec, self.example_dim, key=example_key)
+        example_net, example_dim = make_example_net(spec, self.example_dim, self.picture_look, key=example_key)
         aggregator = make_aggregator(
             self.aggregator,
             example_dim,

@@ -7,6 +7,7 @@
 """
 
 import itertools
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -23,38 +24,49 @@ FILTERS, HIDDEN = 32, 384
 """Channels and width of the paper's F for pictures."""
 PIXEL_MEAN, PIXEL_SD = 0.45, 0.25
 """About those of photographs. Uncentred, all pictures look alike to a fresh net: what they share outweighs the rest."""
+SMALL = 1e-4
+PictureLook = Literal["places", "moments"]
 RELU_GAIN = 2**0.5
 """Makes up for the half that ReLU takes away."""
 
 
 class PictureEncoder(eqx.Module):
-    """F: each picture of a set, with its label, to a vector of `dim` + classes numbers."""
+    """F: each picture of a set, with its label, to a vector of `dim` + classes numbers.
+
+    `look` says what the fully connected layers see: the last block's values as they lie in the picture, or, beyond the
+    paper, mean and standard deviation over the pixels of each block's channels, which tell kinds of pictures apart.
+    """
 
     kernels: tuple[Float[Array, "..."], ...]
     layers: tuple[Linear, Linear]
+    look: PictureLook = eqx.field(static=True)
 
-    def __init__(self, spec: Spec, dim: int, *, key: PRNGKeyArray):
+    def __init__(self, spec: Spec, dim: int, look: PictureLook, *, key: PRNGKeyArray):
         height, width, channels = spec.x_shape
         keys = jax.random.split(key, 4)
         shapes = [(5, 5, channels, FILTERS), (5, 5, FILTERS, FILTERS)]
         self.kernels = tuple(RELU_GAIN * xavier(k, s, 25 * (s[2] + s[3])) for k, s in zip(keys, shapes, strict=False))
-        num_features = (height // 4) * (width // 4) * FILTERS
+        num_features = 4 * FILTERS if look == "moments" else (height // 4) * (width // 4) * FILTERS
         layers = (Linear(num_features, HIDDEN, key=keys[2]), Linear(HIDDEN, dim, key=keys[3]))
         self.layers = eqx.tree_at(lambda pair: [one.weight for one in pair], layers, replace_fn=lambda w: RELU_GAIN * w)
+        self.look = look
 
     def __call__(self, x: Float[Array, "n h w c"], y: Float[Array, "n y"]) -> Float[Array, "n e"]:
-        x = (x - PIXEL_MEAN) / PIXEL_SD
+        x, seen = (x - PIXEL_MEAN) / PIXEL_SD, []
         for kernel in self.kernels:
             x = jax.nn.relu(max_pool(conv(x, kernel)))  # 2×2; the authors' 3×3 at every other pixel is slow on a CPU
-        x = jax.nn.relu(self.layers[0](x.reshape(len(x), -1)))
-        return jnp.concatenate([self.layers[1](x), y], axis=1)
+            seen += [x.mean((1, 2)), jnp.sqrt(x.var((1, 2)) + SMALL)]
+        features = jnp.concatenate(seen, axis=1) if self.look == "moments" else x.reshape(len(x), -1)
+        return jnp.concatenate([self.layers[1](jax.nn.relu(self.layers[0](features))), y], axis=1)
 
 
-def make_example_net(spec: Spec, dim: int, *, key: PRNGKeyArray) -> tuple[Linear | PictureEncoder, int]:
+def make_example_net(
+    spec: Spec, dim: int, look: PictureLook = "places", *, key: PRNGKeyArray
+) -> tuple[Linear | PictureEncoder, int]:
     """F for tables or for pictures, and how many numbers it puts out."""
     if len(spec.x_shape) == 1:
         return Linear(spec.x_shape[0] + spec.y_dim, dim, key=key), dim
-    return PictureEncoder(spec, dim, key=key), dim + spec.y_dim
+    return PictureEncoder(spec, dim, look, key=key), dim + spec.y_dim
 
 
 class StridedEncoder(eqx.Module):

@@ -51,16 +51,26 @@ def repeated(pooled: Pooled) -> Full:
     return blocks.reshape(n, 2 * height, 2 * width, channels)
 
 
-def share_of_largest(x: Full, pooled: Pooled) -> Full:
-    """1 at the largest of each 2×2, 1/k at k equal ones, 0 elsewhere. A constant: it has no derivative."""
-    largest = (x == repeated(pooled)).astype(x.dtype)
-    a, b, c, d = quarters(largest)
-    return jax.lax.stop_gradient(largest / repeated((a + b) + (c + d)))
+def share_of_largest(x: Full) -> Full:
+    """1 at the largest of each 2×2, 1/k at k equal ones, 0 elsewhere. A constant: it has no derivative.
+
+    The four are compared with each other and not with their maximum: compiled, x may be computed twice and rounded
+    differently, and then none of the four would equal it.
+    """
+    a, b, c, d = quarters(x)
+    over, under = jnp.maximum(a, b), jnp.maximum(c, d)
+    largest = [
+        ((one >= beside) & (one >= across)).astype(x.dtype)
+        for one, beside, across in ((a, b, under), (b, a, under), (c, d, over), (d, c, over))
+    ]
+    number = (largest[0] + largest[1]) + (largest[2] + largest[3])
+    rows = [jnp.stack(largest[i : i + 2], axis=3) for i in (0, 2)]
+    shares = jnp.stack(rows, axis=2) / number[:, :, None, :, None]
+    return jax.lax.stop_gradient(shares.reshape(x.shape))
 
 
 def _pool_forward(x):
-    pooled = _even_max_pool(x)
-    return pooled, share_of_largest(x, pooled)
+    return _even_max_pool(x), share_of_largest(x)
 
 
 _even_max_pool.defvjp(_pool_forward, lambda share, dp: (spread(dp, share),))

@@ -206,11 +206,15 @@ IMAGE_METHODS = {
 
 IMAGE_SETTINGS: dict[str, Settings] = {
     "hsml-ours": {
-        "aggregator": "mean",
-        "gate": "affine",
-        "gate_rank": 16,
+        "aggregator": "attention",
+        "attention_layers": 2,
+        "picture_look": "moments",
+        "embedding_scale": 0.3,
         "scales": (0.7, 1.0),
         "relative_scales": True,
+        "gate": "affine",
+        "gate_rank": 16,
+        "reconstruction_weight": 0.0,
     },
     "anil": {"adapts": "head"},
     "mumomaml": {"hidden_dim": 64, "clip_norm": 2.0},

@@ -275,7 +275,7 @@ def kmeans_nmi(vectors: np.ndarray, families: np.ndarray) -> float:
 
 def scatter(axes: Axes, places: np.ndarray, families: np.ndarray, names: Sequence[str]) -> None:
     """Tasks in the plane, a colour and a marker for each family."""
-    size = float(np.clip(12_000 / len(places), 3, 30))
+    size = float(np.clip(24_000 / len(places), 6, 30))
     for family, (color, marker) in zip(np.unique(families), itertools.cycle(FAMILY_STYLES), strict=False):
         at = places[families == family]
         axes.scatter(*at.T, s=size, c=color, marker=marker, alpha=0.6, linewidths=0, label=names[family])
