@@ -39,7 +39,6 @@ from metagrove.hsml.learner import follow
 from metagrove.learner import after_each_step
 from metagrove.losses import accuracy, best_of, cross_entropy, is_better, metric_of, mse
 from metagrove.nets.convolution import plain_conv
-from metagrove.nets.max_pool import quarters
 from metagrove.outer import meta_gradient
 from metagrove.run import reproduce as reproduce_module
 from metagrove.run.api import load
@@ -246,18 +245,11 @@ LOOKS_AT_THE_SET = {"hsml-gru", "maml", "mumomaml", "arml", "bmaml", "protonet",
 """In a way of its own, and not just by the net and the loss as others do too."""
 
 
-def plain_pool(x):
-    a, b, c, d = quarters(x)
-    upper, lower = jnp.where(a > b, a, b), jnp.where(c > d, c, d)
-    return jnp.where(upper > lower, upper, lower)
-
-
 @pytest.fixture
 def _quick_to_compile(monkeypatch):
-    """Plain convolution and pooling, to which test_conv4 finds the fast ones equal."""
+    """The plain convolution, to which test_conv4 finds the fast one equal."""
     for module in ("conv4", "encoder"):
         monkeypatch.setattr(f"metagrove.nets.{module}.conv", plain_conv)
-        monkeypatch.setattr(f"metagrove.nets.{module}.max_pool", plain_pool)
 
 
 def some_tasks():

@@ -35,16 +35,6 @@ def average_ci95(families: dict[str, Any]) -> float:
     return math.sqrt(sum(one["value_ci95"] ** 2 for one in families.values())) / len(families)
 
 
-def differences(result: dict[str, Any]) -> list[list[str]]:
-    """The paired difference to the first row on each dataset."""
-    rows = [(row["label"], chosen_seed(row)["paired_difference"]) for row in result["rows"][1:]]
-    datasets = list(chosen_seed(result["rows"][0])["evaluation"]["by_family"])
-    return [[f"minus {result['rows'][0]['label']}", *datasets]] + [
-        [label, *(f"{one['difference']:+.2f} ± {one['ci95']:.2f}" for one in paired["by_family"].values())]
-        for label, paired in rows
-    ]
-
-
 def costs(result: dict[str, Any]) -> list[list[str]]:
     """What each method's training took, its best checkpoint, and how far its clusters agree with the datasets."""
     heading = ["", "parameters", "best meta-step", "inner steps at test", "meta-steps/s", "training, min", "memory, MB"]
@@ -77,16 +67,15 @@ def curves(result: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def speed(result: dict[str, Any]) -> list[list[str]]:
-    """Seconds of a meta-step and what it costs."""
-    heading = ["", "px", "s a meta-step", "compile, s", "peak memory, MB"]
-    return [heading] + [
-        [
-            row["what"],
-            str(row["size"]),
-            f"{row['seconds_per_step']:.3f}",
-            f"{row['compile_seconds']:.0f}",
-            f"{row['peak_memory_mb']:.0f}",
-        ]
-        for row in result["rows"]
-    ]
+def trials(result: dict[str, Any]) -> list[list[str]]:
+    """Short trainings: training loss early on, and accuracy on the validation tasks."""
+    steps = (500, 1000, 2000, 4000)
+    heading = ["", "loss, steps 301-400", *(f"accuracy, {step:,}" for step in steps), "cluster NMI", "remark"]
+    rows = []
+    for row in result["rows"]:
+        at = {one["step"]: one for one in row["validation"]}
+        cells = [f"{at[step]['value']:.1f} ± {at[step]['ci95']:.1f}" if step in at else "" for step in steps]
+        agreement = row["validation"][-1].get("nmi")
+        known = "" if agreement is None else f"{agreement:.2f}"
+        rows.append([row["what"], f"{row['loss_301_to_400']:.3f}", *cells, known, row["remark"]])
+    return [heading, *rows]

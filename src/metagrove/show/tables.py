@@ -1,6 +1,6 @@
 """Markdown tables from results/*.json, written between `<!-- table:NAME -->` and `<!-- end -->` in the documents.
 
-python -m metagrove.show.tables README.md docs/experiments.md
+python -m metagrove.show.tables README.md docs/experiments.md docs/images.md
 """
 
 import json
@@ -192,11 +192,9 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[list[str]]]]] = {
     "table1-search": ("table1", table1_search),
     "table1-cost": ("table1", table1_cost),
     "table2": ("table2-small-32", image_tables.accuracies),
-    "table2-differences": ("table2-small-32", image_tables.differences),
     "table2-cost": ("table2-small-32", image_tables.costs),
     "table2-curves": ("table2-small-32", image_tables.curves),
-    "mini-imagenet": ("mini-imagenet-small-32", image_tables.accuracies),
-    "image-speed": ("benchmark-images", image_tables.speed),
+    "image-trials": ("image-trials", image_tables.trials),
     "toy-speed": ("benchmark-toy", speed),
     "toy-scale": ("benchmark-toy", scale),
 }
