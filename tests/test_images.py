@@ -231,7 +231,9 @@ LEARNERS = {
     "meta-sgd": MetaSGD(**NET, inner_steps=1),
     "mt-net": MTNet(**NET, inner_lr=0.05, inner_steps=1),
     "mumomaml": MUMOMAML(**NET, inner_lr=0.05, inner_steps=1, hidden_dim=3),
-    "reptile": Reptile(**NET, inner_lr=0.05, inner_steps=1),
+    "reptile": Reptile(
+        net=Conv4Net(filters=3, blocks=1, statistics="support"), loss=cross_entropy, inner_lr=0.05, inner_steps=1
+    ),
     "arml": ARML(**NET, inner_lr=0.05, inner_steps=1, vertices=3, example_dim=4, task_dim=5),
     "bmaml": BMAML(**NET, particles=2),
     "protonet": ProtoNet(**NET),
@@ -360,6 +362,23 @@ def test_matching_net_by_hand():
 def test_a_neural_process_does_not_read_pictures():
     with pytest.raises(InputError, match="reads tables, not pictures: use --learner protonet"):
         NeuralProcess().init(Spec(x_shape=(SIZE, SIZE, 3), y_dim=3), key=jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("learner", "spec", "message"),
+    [
+        (ProtoNet(), Spec(x_shape=(1,), y_dim=1), "reads pictures"),
+        (MatchingNet(net=MLPNet()), Spec(x_shape=(1,), y_dim=1), "at least two of them"),
+        (MAML(net=Conv4Net(blocks=4)), Spec(x_shape=(8, 8, 3), y_dim=5), "lower --blocks"),
+    ],
+)
+def test_nets_and_tasks_that_do_not_fit_are_refused_in_words(learner, spec, message):
+    with pytest.raises(InputError, match=message):
+        learner.init(spec, key=jax.random.key(0))
+
+
+def test_bmaml_refuses_statistics_of_the_support_set():
+    assert "--statistics batch" in BMAML(net=Conv4Net(statistics="support")).problems()[0]
 
 
 # One training's settings, so that what one test compiled the next one finds.

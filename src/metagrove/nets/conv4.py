@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from metagrove.errors import too_few
+from metagrove.errors import InputError, too_few
 from metagrove.nets.convolution import conv, neighbours
 from metagrove.nets.layers import AfterLayer
 from metagrove.nets.linear import xavier
@@ -139,7 +139,11 @@ class Conv4Net:
         return too_few(self, "filters", "blocks")
 
     def __call__(self, spec: Spec, *, key: PRNGKeyArray) -> Conv4:
+        if len(spec.x_shape) != 3:
+            raise InputError(f"Conv-4 reads pictures (height, width, channels), not inputs of shape {spec.x_shape}")
         height, width, channels = spec.x_shape
+        if min(height, width) >> self.blocks == 0:
+            raise InputError(f"{self.blocks} blocks leave nothing of {height}×{width} pixels: lower --blocks")
         *kernel_keys, head_key = jax.random.split(key, self.blocks + 1)
         sizes = [(channels if layer == 0 else self.filters) for layer in range(self.blocks)]
         num_features = (height >> self.blocks) * (width >> self.blocks) * self.filters

@@ -34,5 +34,7 @@ def require_layers(net: Any, who: str) -> Any:
 
 
 def without_head(net: Any, who: str) -> Any:
-    """The net without its last layer's parameters, for a learner that looks at its features."""
+    """The net without its last layer's parameters, for a learner that compares features to tell classes apart."""
+    if require_layers(net, who).layer_sizes[-1] < 2:
+        raise InputError(f"{who} tells classes apart and needs tasks with at least two of them")
     return eqx.tree_at(lambda net: net.head, require_layers(net, who), (None, None))

@@ -78,6 +78,8 @@ class BMAML(GradientLearner):
             for name in ("noise_prior", "weight_prior")
             if not min(value := getattr(self, name)) > 0
         ]
+        own = getattr(self.net, "statistics", "batch") == "support"
+        priors += ["BMAML normalises by the statistics of the set it looks at: --statistics batch"] if own else []
         return super().problems() + few + too_few(self, "leader_steps") + priors
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Particles:
