@@ -79,3 +79,24 @@ def trials(result: dict[str, Any]) -> list[list[str]]:
         known = "" if agreement is None else f"{agreement:.2f}"
         rows.append([row["what"], f"{row['loss_301_to_400']:.3f}", *cells, known, row["remark"]])
     return [heading, *rows]
+
+
+def speed(result: dict[str, Any]) -> list[list[str]]:
+    """Seconds of a meta-step and what it costs; rows that failed are left out."""
+    heading = ["", "px", "s a meta-step", "compile, s", "peak memory, MB"]
+    return [heading] + [
+        [
+            row["what"],
+            str(row["size"]),
+            f"{row['seconds_per_step']:.3f}",
+            f"{row['compile_seconds']:.0f}",
+            f"{row['peak_memory_mb']:.0f}",
+        ]
+        for row in result["rows"]
+        if "error" not in row
+    ]
+
+
+def speed_goals(result: dict[str, Any]) -> list[list[str]]:
+    """What was to be reached, and what was."""
+    return [["", "goal", "here"]] + [[one["what"], one["goal"], f"{one['value']:.2f}"] for one in result["goals"]]
