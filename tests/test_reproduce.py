@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metagrove import load
+from metagrove import files, load
 from metagrove.cli import main
 from metagrove.errors import DivergedError, RunError
 from metagrove.run import reproduce as module
@@ -22,7 +22,6 @@ TINY_NET = {"hidden": (4,), "inner_steps": 1}
 SEARCH = Search("maml", "toy-5shot", "maml", ({"inner_lr": 0.01}, {"inner_lr": 1e30}), TINY_NET)
 EXPERIMENT = Experiment(
     "a tiny one",
-    {"paper": 1, "quick": 1},
     (
         Row("ANIL, 5-shot", "toy-5shot", learner="maml", settings={**TINY_NET, "adapts": "head"}),
         Row("MAML, 5-shot", "toy-5shot", (0, 1), "maml", "2.205 ± 0.121", search=SEARCH),
@@ -132,11 +131,11 @@ def test_no_train_tells_what_is_there(trainings, tmp_path):
 def test_the_record_of_another_search_is_refused(trainings, tmp_path):
     path = tmp_path / "runs" / "tiny" / "search" / "maml.json"
     path.parent.mkdir(parents=True)
-    module.checkpoint.write_json(path, {"format": 1, "candidates": [{"settings": {"inner_lr": 0.5}}]})
+    files.write_json(path, {"format": 1, "candidates": [{"settings": {"inner_lr": 0.5}}]})
     with pytest.raises(RunError, match="is the record of another search"):
         reproduce("tiny", only="MAML*", out=tmp_path)
     same = [{"settings": dict(one)} for one in SEARCH.candidates]
-    module.checkpoint.write_json(path, {"format": 1, "candidates": same, "base": {"hidden": [9]}})
+    files.write_json(path, {"format": 1, "candidates": same, "base": {"hidden": [9]}})
     with pytest.raises(RunError, match="is the record of another search"):
         reproduce("tiny", only="MAML*", out=tmp_path)
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from conftest import TINY
 
+from metagrove import files
 from metagrove.errors import DivergedError, InputError, RunError
 from metagrove.losses import metric_of, mse
 from metagrove.run import checkpoint, folders
@@ -57,7 +58,7 @@ def stop_after(monkeypatch, step):
 
 
 def test_what_a_run_leaves_behind(finished):
-    about = checkpoint.read_json(finished / "run.json")
+    about = files.read_json(finished / "run.json")
     assert about["config"]["learner"]["name"] == "hsml"
     assert set(about["provenance"]) == {"command", "versions", "hardware"}
     records = folders.read_metrics(finished)
@@ -65,7 +66,7 @@ def test_what_a_run_leaves_behind(finished):
     assert all(np.isfinite(r["loss"]) and r["reconstruction_loss"] > 0 for r in records)
     checks = {r["step"]: r["validation"] for r in records if "validation" in r}
     assert list(checks) == [20, 40]
-    best = checkpoint.read_json(finished / "best.json")
+    best = files.read_json(finished / "best.json")
     assert best["validation"] == checks[best["step"]]
     assert best["validation"]["value"] == min(check["value"] for check in checks.values())
     assert sorted(p.suffix for p in finished.glob("*-*")) == [".safetensors", ".safetensors"]
@@ -74,7 +75,7 @@ def test_what_a_run_leaves_behind(finished):
 def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(finished, tmp_path, monkeypatch):
     stop_after(monkeypatch, 30)  # between two validations
     assert not train(TINY, tmp_path)
-    assert checkpoint.read_json(tmp_path / "last.json")["step"] == 30
+    assert files.read_json(tmp_path / "last.json")["step"] == 30
     monkeypatch.undo()
     (tmp_path / ".last.half").write_bytes(b"left by a process that was killed")
     assert train(TINY, tmp_path, resume=True)
@@ -107,7 +108,7 @@ def test_a_save_that_fails_halfway_loses_nothing(finished, tmp_path, monkeypatch
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(source, target)
 
-    monkeypatch.setattr(checkpoint.os, "replace", full)
+    monkeypatch.setattr(files.os, "replace", full)
     with pytest.raises(RunError, match=r"No space left.*free some space.*saved before is whole"):
         train(TINY, tmp_path, resume=True)
     monkeypatch.undo()
@@ -266,4 +267,4 @@ def test_a_real_ctrl_c_leaves_cleanly_with_code_130(tmp_path):
     assert process.returncode == 130
     assert "stopped, nothing lost; go on with: metagrove train toy-quick" in rest
     assert "Traceback" not in rest
-    assert checkpoint.read_json(tmp_path / "r" / "last.json")["step"] >= 1000
+    assert files.read_json(tmp_path / "r" / "last.json")["step"] >= 1000

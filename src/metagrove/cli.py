@@ -269,7 +269,7 @@ def take_option(args: list[str], option: str) -> tuple[str | None, list[str]]:
 
 def train_usage() -> str:
     """The presets, a line each."""
-    lines = [f"  {name:<16} {entry.about}" for name, entry in PRESETS.items()]
+    lines = [f"  {name:<20} {entry.about}" for name, entry in PRESETS.items()]
     return "\n".join(
         [
             "metagrove train PRESET [--learner NAME] [settings]",

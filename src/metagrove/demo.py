@@ -12,7 +12,7 @@ from metagrove.show.console import print_comparison
 from metagrove.show.figures import draw_all
 
 ROWS = (Row("MAML on toy-quick", "toy-quick", (0,), "maml"), Row("HSML on toy-quick", "toy-quick", (0,)))
-PLACE = Place(Experiment("the demo", {}, ROWS), BUDGETS["paper"], Path("runs/demo"))
+PLACE = Place(Experiment("the demo", ROWS), BUDGETS["paper"], Path("runs/demo"))
 RELEASED = "toy-5shot-best"
 NEXT = """
 What you saw: each task is one function seen at 5 points. MAML starts every task from the same place; HSML first finds

@@ -18,6 +18,8 @@ Gradient = tuple[Float[Array, ""], dict[str, Float[Array, ""]], Meta]
 def over_tasks(fn: Callable[..., Any], *batched: Any, tasks_in_flight: int | None = None) -> Any:
     """`fn` of each task of a batch, at most `tasks_in_flight` of them worked on at once."""
     num_tasks = jax.tree.leaves(batched)[0].shape[0]
+    if num_tasks == 1:  # without a mapped axis: a convolution whose kernel has one is slow
+        return jax.tree.map(lambda leaf: leaf[None], fn(*jax.tree.map(lambda leaf: leaf[0], batched)))
     if tasks_in_flight is None or tasks_in_flight >= num_tasks:
         return eqx.filter_vmap(fn)(*batched)
     return jax.lax.map(lambda args: fn(*args), batched, batch_size=tasks_in_flight if tasks_in_flight > 1 else None)
@@ -51,8 +53,6 @@ def group_gradient(learner: Learner, meta: Meta, tasks: Task, keys: Key[Array, "
             loss, info = learner.meta_loss(meta, task, key=key)
             return loss, info.metrics
 
-        if keys.shape[0] == 1:  # without a mapped axis: a convolution whose kernel has one is slow
-            return one(*jax.tree.map(lambda leaf: leaf[0], (tasks, keys)))
         losses, metrics = over_tasks(one, tasks, keys)
         return losses.mean(), jax.tree.map(jnp.mean, metrics)
 

@@ -25,10 +25,11 @@ TABLES = frozenset(
     }
 )
 """Files of the official archives that say which picture is what."""
-UNREADABLE = (
-    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError),
-    *(RuntimeError, NotImplementedError),  # a zip with a password, or compressed in a way Python does not know
-)
+UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
+KNOWN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+"""Ways of compression that a zip may use."""
+ENCRYPTED = 1
+"""The flag of a file with a password."""
 Members = Generator[tuple[str, bytes | None], None, None]
 Want = Callable[[str], bool]
 
@@ -144,6 +145,11 @@ def zip_members(source: Path, want: Want) -> Members:
             path = inner_path(member.filename, source)
             if stat.S_ISLNK(member.external_attr >> 16):
                 refuse_link(member.filename, source)
+            if member.flag_bits & ENCRYPTED or member.compress_type not in KNOWN:
+                raise InputError(
+                    f"{source} holds {path!r} with a password, or compressed in an uncommon way: unpack it and pass "
+                    "the folder"
+                )
             if not member.is_dir():
                 yield path, archive.read(member) if want(path) else None
 

@@ -11,10 +11,10 @@ import urllib3
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
+from metagrove import files
 from metagrove.data.official import Official
 from metagrove.data.pool import file_sha256
 from metagrove.errors import InputError
-from metagrove.run import checkpoint
 
 RECORD = "checksums.json"
 CHUNK = 1 << 20
@@ -42,7 +42,7 @@ def fetch(name: str, official: Official, folder: Path) -> Path:
             f"{by_hand(name, official)}"
         ) from error
     except OSError as error:
-        raise checkpoint.save_error(folder / official.file, error) from error
+        raise files.save_error(folder / official.file, error) from error
     if expected is None:
         record(folder, official.file)
     return folder / official.file
@@ -55,13 +55,13 @@ def by_hand(name: str, official: Official) -> str:
 
 def recorded(folder: Path) -> dict[str, str]:
     """Checksums of files that were fetched without a published one."""
-    return checkpoint.read_json(folder / RECORD)["files"] if (folder / RECORD).exists() else {}
+    return files.read_json(folder / RECORD)["files"] if (folder / RECORD).exists() else {}
 
 
 def record(folder: Path, file: str) -> None:
     """Remember a file's checksum, and say so."""
     checksum = f"sha256:{file_sha256(folder / file)}"
-    checkpoint.write_json(folder / RECORD, {"format": 1, "files": {**recorded(folder), file: checksum}})
+    files.write_json(folder / RECORD, {"format": 1, "files": {**recorded(folder), file: checksum}})
     Console(stderr=True).print(
         f"no checksum of {file} is published; recorded {checksum} in {folder / RECORD}", soft_wrap=True
     )

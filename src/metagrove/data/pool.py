@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from metagrove import files
 from metagrove.errors import InputError, RunError
-from metagrove.run import checkpoint
 
 SPLITS = ("train", "validation", "test")
 
@@ -70,8 +70,8 @@ def seal(folder: Path, name: str, classes: list[tuple[str, str, int]], about: di
         start += count
     size = np.load(folder / "images.npy", mmap_mode="r").shape[1]
     checksum = file_sha256(folder / "images.npy")
-    index = {"format": checkpoint.FORMAT, "name": name, "size": size, "sha256": checksum, "classes": entries}
-    checkpoint.write_json(folder / "index.json", {**index, "about": about})
+    index = {"format": files.FORMAT, "name": name, "size": size, "sha256": checksum, "classes": entries}
+    files.write_json(folder / "index.json", {**index, "about": about})
 
 
 def read(name: str, size: int, data: Path) -> Pool:
@@ -82,7 +82,7 @@ def read(name: str, size: int, data: Path) -> Pool:
             f"no pool {name!r} of {size} pixels in {data}: make it with `metagrove data prepare {name} --from "
             f"FOLDER_OR_ARCHIVE --size {size}`, and see `metagrove data list`"
         )
-    index = checkpoint.read_json(folder / "index.json")
+    index = files.read_json(folder / "index.json")
     try:
         images = np.load(folder / "images.npy", mmap_mode="r")
     except (OSError, ValueError, EOFError) as error:
@@ -118,7 +118,7 @@ def describe(pool: Pool) -> str:
 
 def notes(folder: Path) -> list[str]:
     """What a person should know about how a pool was made."""
-    about = checkpoint.read_json(folder / "index.json")["about"]
+    about = files.read_json(folder / "index.json")["about"]
     return [f"{key.replace('_', ' ')}: {value}" for key, value in about.items()]
 
 

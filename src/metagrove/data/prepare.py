@@ -21,7 +21,7 @@ from metagrove.data.official import OFFICIAL
 from metagrove.data.picture import decode
 from metagrove.data.plan import PAPER, Planned, Rules, complain, plan
 from metagrove.errors import InputError
-from metagrove.run.checkpoint import save_error
+from metagrove.files import save_error
 
 MAX_SIZE = 1024
 

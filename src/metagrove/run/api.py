@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from metagrove import files
 from metagrove.errors import InputError
 from metagrove.learner import Info, Learner, Meta, Predictor
 from metagrove.losses import metric_of
@@ -118,7 +119,7 @@ class Run:
 def load(folder: str | Path, *, learner: Learner | None = None, source: Source | None = None) -> Run:
     """A run from its folder, or a released model by name. A run with your own learner or source needs it passed."""
     path = folders.resolve(folder)
-    config = from_json(checkpoint.read_json(path / "run.json")["config"], learner=learner, source=source)
+    config = from_json(files.read_json(path / "run.json")["config"], learner=learner, source=source)
     check_config(config)
     like = eqx.filter_eval_shape(functools.partial(config.learner.init, config.source.spec), key=stream("init", 0))
     meta, about = checkpoint.load(path, "best", like)

@@ -4,11 +4,7 @@ The array file gets a new name each time and the JSON file is replaced last, in 
 any moment leaves the old checkpoint or the new one, never half of one.
 """
 
-import errno
 import hashlib
-import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,9 +16,7 @@ import safetensors
 import safetensors.numpy
 
 from metagrove.errors import RunError
-
-FORMAT = 1
-"""Raised when a file written by this version can no longer be read by the one before."""
+from metagrove.files import FORMAT, read_json, write_atomically, write_json
 
 
 def save(folder: Path, name: str, tree: Any, about: Mapping[str, Any]) -> None:
@@ -56,62 +50,6 @@ def load(folder: Path, name: str, like: Any) -> tuple[Any, dict[str, Any]]:
     except safetensors.SafetensorError as error:
         raise RunError(f"{path} is not a safetensors file ({error}): copy it again or retrain") from error
     return fill(like, arrays, path), about
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file of this package, refused if it is missing, damaged or from a newer version."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise RunError(
-            f"{path} does not exist: is {path.parent} a run folder? `metagrove list` shows the shipped ones"
-        ) from error
-    except OSError as error:
-        raise RunError(f"{path} cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise RunError(f"{path} is not JSON ({error}): it is truncated or was edited") from error
-    if not isinstance(data, dict) or not isinstance(data.get("format"), int):
-        raise RunError(f"{path} is not a file of metagrove: it has no format number")
-    if data["format"] > FORMAT:
-        raise RunError(f"{path} has format {data['format']}, this metagrove reads up to {FORMAT}: upgrade metagrove")
-    if data.pop("checksum", None) != checksum_of(data):
-        raise RunError(f"{path} is damaged or was edited: its checksum does not fit; copy it again or retrain")
-    return data
-
-
-def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Replace a JSON file in one move, with a checksum of its own content."""
-    sealed = {**data, "checksum": checksum_of(data)}
-    write_atomically(path, (json.dumps(sealed, indent=1, allow_nan=False) + "\n").encode())
-
-
-def checksum_of(data: Mapping[str, Any]) -> str:
-    """SHA-256 of plain data, whatever the order of its keys."""
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write to a temporary file beside `path`, flush it to disk, and move it there."""
-    temporary = None
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise save_error(path, error) from error
-
-
-def save_error(path: Path, error: OSError) -> RunError:
-    """Why a file could not be written, and what to do about it."""
-    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    mend = "free some space and try again" if error.errno in full else "choose a folder that can be written to"
-    return RunError(f"{path} could not be written ({error.strerror}): {mend}; what was saved before is whole")
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:

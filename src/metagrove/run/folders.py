@@ -12,8 +12,8 @@ from typing import Any
 
 import filelock
 
+from metagrove import files
 from metagrove.errors import InputError, RunError
-from metagrove.run import checkpoint
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
@@ -47,7 +47,7 @@ def locked(folder: Path) -> Iterator[None]:
     except filelock.Timeout as error:
         raise RunError(f"another training is writing to {folder}: wait for it, or choose another folder") from error
     except OSError as error:
-        raise checkpoint.save_error(folder, error) from error
+        raise files.save_error(folder, error) from error
     try:
         for half_written in (*folder.glob(".best*"), *folder.glob(".last*")):
             half_written.unlink(missing_ok=True)
@@ -60,16 +60,14 @@ def create(folder: Path, config: dict[str, Any], command: str) -> None:
     """Write run.json of a new run; an existing run is never overwritten."""
     if (folder / "run.json").exists():
         raise InputError(f"{folder} already holds a run: go on with it (--resume), or choose another folder (--out)")
-    checkpoint.write_json(
-        folder / "run.json", {"format": checkpoint.FORMAT, "config": config, "provenance": provenance(command)}
-    )
+    files.write_json(folder / "run.json", {"format": files.FORMAT, "config": config, "provenance": provenance(command)})
 
 
 def check_same_config(folder: Path, config: dict[str, Any]) -> None:
     """A run is resumed with the settings it began with."""
     if not (folder / "run.json").exists():
         raise RunError(f"{folder} holds no run to resume: leave --resume out to begin one")
-    stored = checkpoint.read_json(folder / "run.json")["config"]
+    stored = files.read_json(folder / "run.json")["config"]
     different = [
         f"{name} was {stored[part].get(name)!r}, now {value!r}"
         for part in config
@@ -112,7 +110,7 @@ def append_metrics(folder: Path, record: dict[str, Any]) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
     except OSError as error:
-        raise checkpoint.save_error(path, error) from error
+        raise files.save_error(path, error) from error
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -127,4 +125,4 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 def cut_metrics(folder: Path, step: int) -> None:
     """Drop what was logged after the checkpoint that training goes on from."""
     kept = [record for record in read_metrics(folder) if record["step"] <= step]
-    checkpoint.write_atomically(folder / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in kept).encode())
+    files.write_atomically(folder / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in kept).encode())

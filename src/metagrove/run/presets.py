@@ -74,7 +74,7 @@ PRESETS: dict[str, Preset] = {
         "the paper's protocol, table 2, 5 shots", Config(Images(shots=5), IMAGE_HSML, FIVE_SHOT_TRAINING)
     ),
     "images-32-1shot": Preset(
-        "the same tasks at 32 px, 10,000 meta-steps, augmented: without a GPU, about an hour",
+        "the same tasks at 32 px, 10,000 meta-steps, augmented: without a GPU",
         Config(Images(size=32, queries=5, augment=True), IMAGE_HSML, SMALL_TRAINING),
     ),
     "mini-imagenet-1shot": Preset(

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from metagrove import files
 from metagrove.errors import STOPPED, DivergedError, InputError, RunError
 from metagrove.learner import num_parameters
 from metagrove.losses import best_of, metric_of
-from metagrove.run import checkpoint, folders
+from metagrove.run import folders
 from metagrove.run.api import Run, default_folder, load
 from metagrove.run.config import Config, name_it, to_json
 from metagrove.run.evaluate import Scores, compare, summarize
@@ -75,11 +76,11 @@ def reproduce(
     command += ("" if size is None else f" --size {size}") + ("" if train else " --no-train")
     about = {"experiment": full_name, "about": experiment.about, "remark": experiment.remark}
     provenance = {"provenance": folders.provenance(command)}
-    result = {"format": checkpoint.FORMAT, **about, **provenance, "rows": results}
+    result = {"format": files.FORMAT, **about, **provenance, "rows": results}
     if only != "*":
         return result
     out.mkdir(parents=True, exist_ok=True)
-    checkpoint.write_json(out / f"{full_name}.json", result)
+    files.write_json(out / f"{full_name}.json", result)
     for row, row_result in zip(rows, results, strict=True):
         if release is not None:
             publish(row, row_result, place, release)
@@ -140,7 +141,7 @@ def search_record(row: Row, place: Place) -> dict[str, Any] | None:
     """What the row's search tried and chose; None if nothing is searched for."""
     if row.search is None or place.budget.trial is None:
         return None
-    return checkpoint.read_json(search_file(row.search, place))
+    return files.read_json(search_file(row.search, place))
 
 
 def search_if_needed(search: Search, place: Place) -> bool:
@@ -150,7 +151,7 @@ def search_if_needed(search: Search, place: Place) -> bool:
         return True
     about = {"preset": search.preset, "base": dict(search.base), "trial": dict(place.budget.trial)}
     if path.exists():
-        known = checkpoint.read_json(path)
+        known = files.read_json(path)
         same_candidates = [one["settings"] for one in known["candidates"]] == plain_data(search.candidates)
         if not same_candidates or {name: known.get(name) for name in about} != plain_data(about):
             raise RunError(f"{path} is the record of another search: remove it and its runs to search anew")
@@ -166,7 +167,7 @@ def search_if_needed(search: Search, place: Place) -> bool:
         raise DivergedError(f"every candidate of the search for {search.name} diverged")
     metric = metric_of(preset(search.preset, search.learner).learner.loss).name
     best = best_of(scored, lambda index: trials[index]["validation"]["value"], metric)
-    checkpoint.write_json(path, {"format": checkpoint.FORMAT, **about, "candidates": trials, "chosen": best})
+    files.write_json(path, {"format": files.FORMAT, **about, "candidates": trials, "chosen": best})
     return True
 
 
@@ -188,13 +189,13 @@ def try_out(search: Search, index: int, place: Place) -> dict[str, Any] | None:
                 return None
     except DivergedError:
         return tried
-    validation = checkpoint.read_json(folder / "best.json")["validation"]
+    validation = files.read_json(folder / "best.json")["validation"]
     return {**tried, "validation": validation, "seconds": last_of(folder)["seconds"]}
 
 
 def last_of(folder: Path) -> dict[str, Any]:
     """What is known of a run's last checkpoint."""
-    return checkpoint.read_json(folder / "last.json")
+    return files.read_json(folder / "last.json")
 
 
 def finished(folder: Path, config: Config) -> bool:
@@ -262,7 +263,7 @@ def evaluate_rows(rows: list[Row], place: Place) -> list[dict[str, Any]]:
 def evaluate_seed(row: Row, seed: int, place: Place, yardsticks: dict[Any, Any]) -> dict[str, Any]:
     """One run on many tasks and, as the paper has it, on the first 4,000 of them."""
     _, folder, _ = run_of(row, seed, place)
-    run, stored, last = load(folder), checkpoint.read_json(folder / "run.json"), last_of(folder)
+    run, stored, last = load(folder), files.read_json(folder / "run.json"), last_of(folder)
     run, scores = scored(run, row, place)
     families = run.config.source.family_names
     yardstick, its_step, its_label = yardsticks.setdefault(run.config.source, (scores, run.inner_steps, row.label))
@@ -318,7 +319,7 @@ def scored(run: Run, row: Row, place: Place) -> tuple[Run, Scores]:
     arrays |= {} if scores.shares is None else {"shares": scores.shares}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, validation=json.dumps(run.about["validation"]), **arrays)
-    checkpoint.write_atomically(path, buffer.getvalue())
+    files.write_atomically(path, buffer.getvalue())
     return run, scores
 
 

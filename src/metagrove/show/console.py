@@ -6,8 +6,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from metagrove import files
 from metagrove.learner import num_parameters
-from metagrove.run import checkpoint, folders
+from metagrove.run import folders
 from metagrove.run.api import load
 from metagrove.run.config import LEARNERS
 from metagrove.run.experiments import EXPERIMENTS, Experiment, Search
@@ -71,8 +72,8 @@ def print_list() -> None:
         learners.add_row(name, (cls.__doc__ or "").splitlines()[0])
     models = Table("model", "trained by", "parameters", "validation", title="released models")
     for name, path in folders.shipped().items():
-        validation = checkpoint.read_json(path / "best.json")["validation"]
-        command = checkpoint.read_json(path / "run.json")["provenance"]["command"]
+        validation = files.read_json(path / "best.json")["validation"]
+        command = files.read_json(path / "run.json")["provenance"]["command"]
         models.add_row(
             name,
             command,
@@ -85,14 +86,14 @@ def print_list() -> None:
 
 def print_experiments() -> None:
     """What `reproduce` can run."""
-    minutes = "minutes (--budget small, quick)"
-    table = Table("experiment", "what it is", "trainings", minutes, title="metagrove reproduce NAME")
+    heading = ("experiment", "what it is", "trainings", "minutes, where measured")
+    table = Table(*heading, title="metagrove reproduce NAME")
     for name, experiment in EXPERIMENTS.items():
         trainings = str(sum(len(row.seeds) for row in experiment.rows))
         if trials := sum(len(search.candidates) for search in searches(experiment)):
             trainings += f" and {trials} trials"
-        took = experiment.minutes
-        table.add_row(name, experiment.about, trainings, f"{took['paper']:,} ({took['small']:,}, {took['quick']})")
+        took = ", ".join(f"{minutes} ({budget})" for budget, minutes in experiment.minutes.items())
+        table.add_row(name, experiment.about, trainings, took)
     Console().print(table)
 
 

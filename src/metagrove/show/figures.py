@@ -18,10 +18,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from metagrove.errors import InputError
+from metagrove.files import save_error
 from metagrove.losses import metric_of
 from metagrove.run import folders
 from metagrove.run.api import Adapted, Run
-from metagrove.run.checkpoint import save_error
 from metagrove.run.randomness import stream
 from metagrove.sources import Source, TaskDraw
 from metagrove.task import Task
