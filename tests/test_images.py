@@ -436,7 +436,7 @@ def test_an_experiment_keeps_every_score_and_the_checksums(pools, tmp_path, monk
         image_row("Matching networks, 1-shot", "matching-net", "images-1shot", "43.56", **settings),
     )
     how = {**IMAGE_EXPERIMENT, "budgets": {"paper": Budget(TINY, None, tasks=8)}}
-    monkeypatch.setitem(EXPERIMENTS, "tiny", Experiment("a tiny one", {}, rows, **how))
+    monkeypatch.setitem(EXPERIMENTS, "tiny", Experiment("a tiny one", rows, **how))
     monkeypatch.setattr(reproduce_module, "run_and_wait", lambda argv: main(argv[argv.index("metagrove") + 1 :]))
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "tiny", "--size", str(SIZE), "--out", "results"]) == 0

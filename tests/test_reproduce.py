@@ -143,7 +143,7 @@ def test_the_record_of_another_search_is_refused(trainings, tmp_path):
 def test_a_search_in_which_all_diverge_is_an_error(trainings, tmp_path, monkeypatch):
     hopeless = Search("maml", "toy-5shot", "maml", ({"inner_lr": 1e30},), TINY_NET)
     row = Row("MAML, 5-shot", "toy-5shot", learner="maml", search=hopeless)
-    monkeypatch.setitem(EXPERIMENTS, "tiny", Experiment("", {}, (row,)))
+    monkeypatch.setitem(EXPERIMENTS, "tiny", Experiment("", (row,)))
     with pytest.raises(DivergedError, match="every candidate of the search for maml diverged"):
         reproduce("tiny", out=tmp_path)
 
@@ -173,9 +173,7 @@ def test_every_experiment_has_settings_that_exist(name):
 def test_an_experiment_may_have_budgets_of_its_own(trainings, tmp_path, monkeypatch):
     own = {"paper": Budget({**TINY, "steps": 2}, None, tasks=7)}
     row = Row("MAML, 5-shot", "toy-5shot", learner="maml", search=SEARCH)
-    monkeypatch.setitem(
-        EXPERIMENTS, "tiny", Experiment("", {}, (row,), budgets=own, keep_scores=True, every_step=False)
-    )
+    monkeypatch.setitem(EXPERIMENTS, "tiny", Experiment("", (row,), budgets=own, keep_scores=True, every_step=False))
     (seed,) = reproduce("tiny", out=tmp_path)["rows"][0]["seeds"]
     assert seed["config"]["learner"]["inner_lr"] == 0.01  # known, not searched for
     assert (seed["meta_steps"], seed["evaluation"]["num_tasks"]) == (2, 7)

@@ -20,6 +20,7 @@ from metagrove.run.api import Adapted, Run, load, train
 from metagrove.sources import Source
 from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
+from metagrove.sources.stream import Stream
 from metagrove.task import Examples, Spec, Task
 
 __version__ = "0.1.0"
@@ -47,6 +48,7 @@ __all__ = [
     "Scratch",
     "Source",
     "Spec",
+    "Stream",
     "Task",
     "load",
     "per_example",

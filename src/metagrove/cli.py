@@ -113,7 +113,7 @@ class Reproduce:
     name: Positional[str | None] = None
     """Which experiment."""
     list: bool = False
-    """Show the experiments and their expected time instead."""
+    """Show the experiments instead, and how long those took that were timed."""
     budget: BudgetName = "paper"
     """The paper's number of meta-steps; 10,000; or a quick look at fewer of them and fewer test tasks."""
     size: int | None = None

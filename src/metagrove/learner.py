@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.losses import LossFn, mse
+from metagrove.losses import LossFn, metric_of, mse
 from metagrove.task import Examples, Spec, Task
 
 Meta = Any
@@ -65,6 +65,10 @@ class Learner(abc.ABC):
         """What training minimises for one task: the adapted predictor's query loss, and `info.penalty`."""
         predictor, info = self.adapt(meta, task.support, key=key)
         prediction = predictor(task.query.x, task.query.mask)
+        metric = metric_of(self.loss)
+        if metric.score is not self.loss:
+            seen = metric.score(prediction, task.query.y, task.query.mask)
+            info = dataclasses.replace(info, metrics={**info.metrics, metric.name: seen})
         return self.loss(prediction, task.query.y, task.query.mask) + info.penalty, info
 
 

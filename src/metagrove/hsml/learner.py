@@ -67,6 +67,8 @@ class HSML(GradientLearner):
     """Take the first σ relative to the spread of task embeddings, and let centres follow them; beyond the paper."""
     learn_scales: bool = False
     """Train σ too, starting from `scales`; beyond the paper."""
+    masses: bool = False
+    """Train how much each cluster counts, 1 at first: what `--growth-start unchanged` needs; beyond the paper."""
     gate: GateForm = "sigmoid"
     """How the initialisation is tailored: the paper's sigmoid, affine (beyond the paper), or none (that is MAML)."""
     gate_rank: int = 0
@@ -109,7 +111,12 @@ class HSML(GradientLearner):
             net=net,
             embed=Embedder(example_net, aggregator, self.input_scale),
             cluster=Hierarchy(
-                self.clusters, self.task_dim, self.scales, learn_scales=self.learn_scales, key=cluster_key
+                self.clusters,
+                self.task_dim,
+                self.scales,
+                learn_scales=self.learn_scales,
+                masses=self.masses,
+                key=cluster_key,
             ),
             gate=None
             if self.gate == "none"
@@ -131,7 +138,11 @@ class HSML(GradientLearner):
         info = Info(
             path=path,
             penalty=self.reconstruction_weight * reconstruction_loss + follow(meta, task_embedding),
-            metrics={"reconstruction_loss": reconstruction_loss, "largest_share": assignments[0].max()},
+            metrics={
+                "reconstruction_loss": reconstruction_loss,
+                "largest_share": assignments[0].max(),
+                "misfit": meta.cluster.levels[0].misfit(task_embedding if place is None else place),
+            },
             task_embedding=task_embedding,
             assignments=assignments,
         )

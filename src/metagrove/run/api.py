@@ -19,6 +19,7 @@ from metagrove.losses import metric_of
 from metagrove.run import checkpoint, folders
 from metagrove.run.config import Config, check_config, from_json
 from metagrove.run.evaluate import Scores, join_scores, score_tasks
+from metagrove.run.growth import as_grown
 from metagrove.run.presets import default_learner, preset
 from metagrove.run.randomness import stream
 from metagrove.run.train import train as train_into
@@ -121,6 +122,7 @@ def load(folder: str | Path, *, learner: Learner | None = None, source: Source |
     path = folders.resolve(folder)
     config = from_json(files.read_json(path / "run.json")["config"], learner=learner, source=source)
     check_config(config)
+    config = dataclasses.replace(config, learner=as_grown(config.learner, files.read_json(path / "best.json")))
     like = eqx.filter_eval_shape(functools.partial(config.learner.init, config.source.spec), key=stream("init", 0))
     meta, about = checkpoint.load(path, "best", like)
     return Run(path, config, meta, about)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import optax
 
 from metagrove.errors import InputError, too_few
+from metagrove.hsml.grow import GrowthStart
 from metagrove.hsml.learner import HSML
 from metagrove.learner import Learner
 from metagrove.losses import cross_entropy, mse
@@ -24,9 +25,11 @@ from metagrove.rivals.neural_process import NeuralProcess
 from metagrove.rivals.protonet import ProtoNet
 from metagrove.rivals.reptile import Reptile
 from metagrove.rivals.scratch import Scratch
+from metagrove.run.adam import scale_by_aged_adam
 from metagrove.sources import Source
 from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
+from metagrove.sources.stream import Stream
 
 LEARNERS: dict[str, type[Learner]] = {
     "hsml": HSML,
@@ -42,9 +45,34 @@ LEARNERS: dict[str, type[Learner]] = {
     "neural-process": NeuralProcess,
     "scratch": Scratch,
 }
-SOURCES: dict[str, type[Source]] = {"functions": Functions, "images": Images}
+SOURCES: dict[str, type[Source]] = {"functions": Functions, "images": Images, "stream": Stream}
 NETS: dict[str, type] = {"mlp": MLPNet, "conv4": Conv4Net}
 LOSSES: dict[str, Callable] = {"mse": mse, "cross_entropy": cross_entropy}
+
+
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """When a hierarchy gains a cluster, and how it starts (HSML-D)."""
+
+    growth_window: int = 0
+    """Q: meta-steps whose mean loss (accuracy, of a classifier) is set against the window's before; 0: never grow."""
+    growth_threshold: float = 1.25
+    """μ: grow when the loss is more than so many times the last window's, or the accuracy less, for a μ below 1."""
+    growth_cooldown: int = 8000
+    """Meta-steps after the start, and after a growth, in which nothing grows."""
+    growth_detector: Literal["ratio", "welch", "novelty"] = "ratio"
+    """How two windows are compared: the paper's ratio; welch, Welch's t of the means of their blocks (--log-every);
+    novelty, the same t of how far tasks lie from every centre."""
+    growth_t: float = 5.0
+    """With welch and novelty, the least t for which a cluster is added."""
+    growth_start: GrowthStart = "random"
+    """A new cluster: random as in the paper; warm, at the tasks that fit worst; or leaving all answers unchanged."""
+    growth_parents: bool = False
+    """Let the levels above grow too, where one has less than half the clusters of the level below it."""
+    most_clusters: int = 16
+    """Clusters of the first level beyond which nothing grows."""
+    retire_below: float = 0.0
+    """Remove a first-level cluster whose mean share of the validation tasks is less than this; 0: keep all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +103,11 @@ class Training:
     """Validation tasks; they choose the best checkpoint and the number of inner steps at test."""
     test_steps: int = 10
     """Most inner steps looked at in validation and evaluation."""
+    growth: Growth = Growth()
+    """When clusters are added."""
 
     def optimizer(self) -> optax.GradientTransformation:
-        """Adam, with the schedule and clipping asked for."""
+        """Adam, with the schedule and clipping asked for; where clusters are born later, each counts its own steps."""
         rate = optax.constant_schedule(self.outer_lr)
         if self.schedule == "cosine":
             rate = optax.cosine_decay_schedule(self.outer_lr, max(1, self.steps - self.warmup_steps))
@@ -85,7 +115,8 @@ class Training:
             rise = optax.linear_schedule(0.0, self.outer_lr, self.warmup_steps)
             rate = optax.join_schedules([rise, rate], [self.warmup_steps])
         clip = [optax.clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
-        return optax.chain(*clip, optax.adam(rate))
+        adam = scale_by_aged_adam() if self.growth.growth_window else optax.scale_by_adam()
+        return optax.chain(*clip, optax.chain(adam, optax.scale_by_learning_rate(rate)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +168,7 @@ def check_config(config: Config) -> None:
     net: Any = getattr(config.learner, "net", None)
     problems = training_problems(config.training) + config.source.problems() + config.learner.problems()
     problems += net.problems() if hasattr(net, "problems") else []
+    problems += growth_problems(config) if config.training.growth.growth_window else []
     if problems:
         raise InputError("; ".join(problems))
 
@@ -153,6 +185,25 @@ def training_problems(training: Training) -> list[str]:
     ]
 
 
+def growth_problems(config: Config) -> list[str]:
+    """What keeps this learner from growing as asked."""
+    growth, learner = config.training.growth, config.learner
+    if not isinstance(learner, HSML):
+        return [f"growth_window must be 0 for {type(learner).__name__}: it has no clusters"]
+    problems = too_few(growth, "growth_window")
+    if not growth.growth_threshold > 0:
+        problems += [f"growth_threshold must be positive, got {growth.growth_threshold}"]
+    if learner.clusters[0] < 2:
+        problems += [f"clusters must begin with two or more to grow, got {learner.clusters}"]
+    if growth.growth_start == "unchanged" and not learner.masses:
+        problems += ["growth_start unchanged needs --masses"]
+    if growth.growth_window % config.training.log_every:
+        problems += [f"growth_window must be a multiple of log_every, got {growth.growth_window}"]
+    if growth.growth_detector != "ratio" and growth.growth_window < 3 * config.training.log_every:
+        problems += [f"growth_detector {growth.growth_detector} needs a growth_window of at least 3 times log_every"]
+    return problems
+
+
 def to_json(config: Config) -> dict[str, Any]:
     """Plain data from which `from_json` makes an equal config. A person's own function is named, not stored."""
     return {
@@ -167,7 +218,7 @@ def from_json(data: Mapping[str, Any], *, source: Source | None = None, learner:
     return Config(
         source=source or _decode(data["source"], SOURCES, "source"),
         learner=learner or _decode(data["learner"], LEARNERS, "learner"),
-        training=_build(Training, data["training"]),
+        training=_build(Training, {**data["training"], "growth": _build(Growth, data["training"].get("growth", {}))}),
     )
 
 
@@ -181,6 +232,8 @@ def _encode(part: Any, classes: Mapping[str, type]) -> dict[str, Any]:
 def _encode_value(value: Any) -> Any:
     if type(value) in NETS.values():
         return _encode(value, NETS)
+    if isinstance(value, Source):
+        return _encode(value, SOURCES)
     if callable(value):
         return next((name for name, fn in LOSSES.items() if fn is value), {"custom": qualified(value)})
     if isinstance(value, tuple):
@@ -195,7 +248,9 @@ def qualified(thing: Any) -> str:
 
 def _decode(data: Mapping[str, Any], classes: Mapping[str, type], what: str) -> Any:
     own = [
-        one["custom"] for one in (data, data.get("net"), data.get("loss")) if isinstance(one, dict) and "custom" in one
+        one["custom"]
+        for one in (data, *(data.get(part) for part in ("net", "loss", "source")))
+        if isinstance(one, dict) and "custom" in one
     ]
     if own:
         raise InputError(f"this run was made with its own {what} ({own[0]}): pass it, e.g. load(folder, {what}=...)")
@@ -204,6 +259,8 @@ def _decode(data: Mapping[str, Any], classes: Mapping[str, type], what: str) -> 
     values = {key: value for key, value in data.items() if key != "name"}
     if "net" in values:
         values["net"] = _decode(values["net"], NETS, what)
+    if "source" in values:
+        values["source"] = _decode(values["source"], SOURCES, what)
     if "loss" in values:
         values["loss"] = LOSSES[values["loss"]]
     return _build(classes[data["name"]], values)

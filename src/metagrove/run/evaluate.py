@@ -29,6 +29,8 @@ class Scores:
     shares: np.ndarray | None  # (num_tasks, K^1)
     first_step: int = 0
     """Inner steps of the first column."""
+    answers: np.ndarray | None = None  # (num_tasks, y_dim)
+    """The prediction for each task's first query after the last step: to see how much a model's answers change."""
 
     def after(self, step: int) -> np.ndarray:
         """Every task's score after so many inner steps."""
@@ -59,12 +61,24 @@ def score_tasks(
         )
         for start in range(0, num_tasks, size)
     ]
-    by_step, family, shares = zip(*batches, strict=True)
+    by_step, family, shares, answers = zip(*batches, strict=True)
     return Scores(
         np.concatenate(by_step)[:num_tasks].astype(np.float64),
         np.concatenate(family)[:num_tasks],
         None if shares[0] is None else np.concatenate(shares)[:num_tasks],
         first_step=0 if every_step else steps,
+        answers=np.concatenate(answers)[:num_tasks],
+    )
+
+
+def only_families(scores: Scores, families: Sequence[int]) -> Scores:
+    """The scores of the tasks of some families."""
+    chosen = np.isin(scores.family, families)
+    return Scores(
+        scores.by_step[chosen],
+        scores.family[chosen],
+        None if scores.shares is None else scores.shares[chosen],
+        scores.first_step,
     )
 
 
@@ -96,10 +110,10 @@ def _score_batch(
         task = tasks.sample(jax.random.fold_in(key, index))
         predictor, info = learner.adapt(meta, task.support, steps=steps)
         shares = info.assignments[0][0] if info.assignments else None
+        prediction = predictor(task.query.x, task.query.mask)
         if every_step:
-            return after_each_step(info.path, task.query, score), task.family, shares
-        last = score(predictor(task.query.x, task.query.mask), task.query.y, task.query.mask)
-        return last[None], task.family, shares
+            return after_each_step(info.path, task.query, score), task.family, shares, prediction[0]
+        return score(prediction, task.query.y, task.query.mask)[None], task.family, shares, prediction[0]
 
     return over_tasks(one, start + jnp.arange(size), tasks_in_flight=tasks_in_flight)
 

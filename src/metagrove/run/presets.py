@@ -9,9 +9,10 @@ from metagrove.learner import Learner
 from metagrove.losses import cross_entropy
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.mlp import MLPNet
-from metagrove.run.config import LEARNERS, Config, Training, name_it
+from metagrove.run.config import LEARNERS, Config, Growth, Training, name_it
 from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
+from metagrove.sources.stream import Stream
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +51,16 @@ IMAGE_TRAINING = Training(
 )
 FIVE_SHOT_TRAINING = dataclasses.replace(IMAGE_TRAINING, steps=50_000)
 SMALL_TRAINING = dataclasses.replace(IMAGE_TRAINING, steps=10_000)
+CONTINUAL_HSML = HSML(clusters=(2, 2, 1), row_order="sorted")
+CONTINUAL_IMAGE_HSML = dataclasses.replace(IMAGE_HSML, clusters=(2, 2, 1))
+CONTINUAL_IMAGE_TRAINING = dataclasses.replace(
+    IMAGE_TRAINING,
+    steps=40_000,
+    log_every=20,
+    growth=Growth(growth_window=100, growth_threshold=0.85, growth_cooldown=8000),
+)
+GROWING = Training(growth=Growth(growth_window=1000))
+RETURNING = ("0: sinusoid line", "1/4: quadratic cubic", "1/2: sinusoid line", "3/4: *")
 
 
 PRESETS: dict[str, Preset] = {
@@ -80,6 +91,22 @@ PRESETS: dict[str, Preset] = {
     "mini-imagenet-1shot": Preset(
         "MiniImagenet, 5 ways, 1 shot (paper, appendix D)",
         Config(Images(datasets=("mini-imagenet",)), IMAGE_HSML, IMAGE_TRAINING),
+    ),
+    "continual-toy": Preset(
+        "a stream: sinusoids and lines, then quadratics, then cubics too; HSML-D grows (paper, figure 4)",
+        Config(Stream(), CONTINUAL_HSML, GROWING),
+    ),
+    "continual-toy-return": Preset(
+        "a stream whose families leave and come back, to see what is forgotten",
+        Config(Stream(timetable=RETURNING), CONTINUAL_HSML, GROWING),
+    ),
+    "continual-images": Preset(
+        "a stream: birds and textures, then aircraft, then fungi too; 84 px, for a GPU (paper, figure 7)",
+        Config(
+            Stream(Images(), ("0: bird texture", "3/8: bird texture aircraft", "5/8: *")),
+            CONTINUAL_IMAGE_HSML,
+            CONTINUAL_IMAGE_TRAINING,
+        ),
     ),
 }
 

@@ -1,13 +1,15 @@
-"""One seed, four independent streams: so that no test task is ever a training task."""
+"""One seed, five independent streams: so that no test task is ever a training task."""
 
 from typing import Literal
 
 import jax
 from jaxtyping import PRNGKeyArray
 
-Purpose = Literal["init", "train", "validation", "test"]
+Purpose = Literal["init", "train", "validation", "test", "growth"]
+
+PURPOSES = ("init", "train", "validation", "test", "growth")
 
 
 def stream(purpose: Purpose, seed: int) -> PRNGKeyArray:
     """The key of a stream; fold the step or the task's number in."""
-    return jax.random.fold_in(jax.random.key(seed), ("init", "train", "validation", "test").index(purpose))
+    return jax.random.fold_in(jax.random.key(seed), PURPOSES.index(purpose))

@@ -4,17 +4,41 @@ from collections.abc import Sequence
 from typing import Any
 
 from metagrove.errors import InputError
-from metagrove.losses import best_of
+from metagrove.losses import best_of, metric_of
+from metagrove.run import folders
 from metagrove.run.api import Run
 from metagrove.run.config import to_json
 from metagrove.run.evaluate import compare, summarize
+from metagrove.run.transfer import growth_events, transfer
+from metagrove.sources.stream import Stream
 
 
 def evaluation(run: Run, *, num_tasks: int, seed: int) -> dict[str, Any]:
     """A run's summary on test tasks."""
     scores = run.scores(num_tasks=num_tasks, seed=seed)
     summary = summarize(scores, run.config.source.family_names, step=run.inner_steps, metric=run.metric)
-    return {"run": run.folder.name, "learner": learner_name(run), "seed": seed, **summary, "checkpoint": run.about}
+    story = stream_story(run, folders.read_metrics(run.folder))
+    return {
+        "run": run.folder.name,
+        "learner": learner_name(run),
+        "seed": seed,
+        **summary,
+        **story,
+        "checkpoint": run.about,
+    }
+
+
+def stream_story(run: Run, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of a run on a stream, how it grew and what it kept; nothing of any other."""
+    source, training = run.config.source, run.config.training
+    if not isinstance(source, Stream):
+        return {}
+    higher = metric_of(run.config.learner.loss).higher_is_better
+    return {
+        "clusters": run.about.get("clusters"),
+        "growth": growth_events(records),
+        "transfer": transfer(records, source, training.steps, higher_is_better=higher),
+    }
 
 
 def comparison(runs: Sequence[Run], *, num_tasks: int, seed: int) -> dict[str, Any]:

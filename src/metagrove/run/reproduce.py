@@ -25,8 +25,9 @@ from metagrove.run.config import Config, name_it, to_json
 from metagrove.run.evaluate import Scores, compare, summarize
 from metagrove.run.experiments import EXPERIMENTS, Budget, Experiment, Row, Search, Settings
 from metagrove.run.presets import preset
-from metagrove.run.reports import chosen_seed
+from metagrove.run.reports import chosen_seed, stream_story
 from metagrove.run.train import validate
+from metagrove.sources.stream import Stream
 
 PAPER_TASKS = 4_000
 SHOWN_STEPS = 10
@@ -68,7 +69,7 @@ def reproduce(
     if not rows:
         raise InputError(name_it(only, [row.label for row in experiment.rows], "row"))
     if not train:
-        rows = [row for row in rows if trained(row, place)]
+        rows = [as_trained for row in rows if (as_trained := trained_part(row, place)) is not None]
     elif not all(train_if_needed(row, seed, place) for row in rows for seed in row.seeds):
         return None
     results = [] if only != "*" else evaluate_rows(rows, place)
@@ -125,11 +126,13 @@ def train_if_needed(row: Row, seed: int, place: Place) -> bool:
         return True
 
 
-def trained(row: Row, place: Place) -> bool:
-    """Are all runs of the row there, and trained to their end?"""
+def trained_part(row: Row, place: Place) -> Row | None:
+    """The row with those of its seeds that are trained to their end; None if there is none."""
     if row.search is not None and place.budget.trial is not None and not search_file(row.search, place).exists():
-        return False
-    return all(finished(folder, config) for config, folder, _ in (run_of(row, seed, place) for seed in row.seeds))
+        return None
+    configs = {seed: run_of(row, seed, place)[:2] for seed in row.seeds}
+    seeds = tuple(seed for seed, (config, folder) in configs.items() if finished(folder, config))
+    return dataclasses.replace(row, seeds=seeds) if seeds else None
 
 
 def search_file(search: Search, place: Place) -> Path:
@@ -266,11 +269,13 @@ def evaluate_seed(row: Row, seed: int, place: Place, yardsticks: dict[Any, Any])
     run, stored, last = load(folder), files.read_json(folder / "run.json"), last_of(folder)
     run, scores = scored(run, row, place)
     families = run.config.source.family_names
-    yardstick, its_step, its_label = yardsticks.setdefault(run.config.source, (scores, run.inner_steps, row.label))
+    yardstick, its_step, its_label = yardstick_of(yardsticks, run, row.label, seed, scores)
     few = dataclasses.replace(
         scores, by_step=scores.by_step[:PAPER_TASKS], family=scores.family[:PAPER_TASKS], shares=None
     )
-    checksums = getattr(run.config.source, "checksums", None)
+    source = run.config.source
+    checksums = getattr(source.source if isinstance(source, Stream) else source, "checksums", None)
+    records = folders.read_metrics(folder)
     return {
         "seed": seed,
         "test_seed": place.experiment.test_seed,
@@ -279,6 +284,7 @@ def evaluate_seed(row: Row, seed: int, place: Place, yardsticks: dict[Any, Any])
         "paired_difference": {"to": its_label, **compare(scores, run.inner_steps, yardstick, its_step, families)},
         **({"scores": every_score(scores, run)} if place.experiment.keep_scores else {}),
         **({"data": checksums} if checksums else {}),
+        **(stream_story(run, records) if isinstance(source, Stream) else {}),
         "checkpoint": run.about,
         "parameters": num_parameters(run.meta),
         "meta_steps": last["step"],
@@ -286,10 +292,21 @@ def evaluate_seed(row: Row, seed: int, place: Place, yardsticks: dict[Any, Any])
         "training_seconds": last["seconds"],
         "steps_per_second": last.get("steps_per_second"),
         "peak_memory_mb": last.get("peak_memory_mb"),
-        "curve": [[r["step"], r["validation"]["value"]] for r in folders.read_metrics(folder) if "validation" in r],
+        "curve": [[r["step"], r["validation"]["value"]] for r in records if "validation" in r],
         "config": stored["config"],
         "provenance": stored["provenance"],
     }
+
+
+def yardstick_of(
+    yardsticks: dict[Any, Any], run: Run, label: str, seed: int, scores: Scores
+) -> tuple[Scores, int, str]:
+    """What a run is compared with: of the source's first row the same seed, or its first seed."""
+    of_source = yardsticks.setdefault(run.config.source, {})
+    first = next(iter(of_source.values()), None)
+    if first is None or first[2] == label:
+        of_source[seed] = (scores, run.inner_steps, label)
+    return of_source.get(seed, first)
 
 
 def every_score(scores: Scores, run: Run) -> dict[str, str]:
@@ -327,7 +344,8 @@ def with_steps_chosen(run: Run, most: int | None) -> Run:
     """The run with its number of inner steps at test chosen among 0 to `most`, on the validation tasks."""
     if most is None:
         return run
-    validation = validate(run.config.with_settings(test_steps=most), run.meta)
+    config = run.config.with_settings(test_steps=most)
+    validation = validate(config, config.learner, run.meta, config.training.steps)
     return dataclasses.replace(run, about={**run.about, "validation": validation})
 
 

@@ -24,6 +24,7 @@ from metagrove.run import folders
 from metagrove.run.api import Adapted, Run
 from metagrove.run.randomness import stream
 from metagrove.sources import Source, TaskDraw
+from metagrove.sources.stream import Stream
 from metagrove.task import Task
 
 # Okabe and Ito's colours, told apart by the colour-blind; fits differ by dashes too.
@@ -63,6 +64,10 @@ def draw_all(run: Run, others: Sequence[Run], out: Path | None, *, seed: int) ->
         if x_shape == (1,):
             figures["assignments"] = assignments_beside_fits(run, others, seed=seed)
             figures["sixteen-tasks"] = sixteen_tasks(run, others, seed=seed)
+        if isinstance(run.config.source, Stream):
+            from metagrove.show.stream_figures import stream_curves
+
+            figures["stream"] = stream_curves([run, *others])
         if len(x_shape) == 3:
             from metagrove.show.image_figures import draw_pictures  # only they need scikit-learn, slow to import
 
@@ -87,7 +92,7 @@ def training_curve(runs: Sequence[Run]) -> Figure:
     panels = np.ravel(figure.subplots(2 if apart else 1, sharex=True))
     scored, lost = panels[0], panels[-1]
     for run, (color, dashes) in zip(runs, FIT_STYLES, strict=False):
-        records = folders.read_metrics(run.folder)
+        records = [r for r in folders.read_metrics(run.folder) if "loss" in r]
         steps, losses = zip(*[(r["step"], r["loss"]) for r in records], strict=True)
         label = label_of(run)
         lost.plot(
@@ -203,7 +208,8 @@ def curves(
     seen = np.concatenate([rows.x for drawn in tasks for rows in (drawn.task.support, drawn.task.query)])
     x = np.linspace(seen.min(), seen.max(), 200, dtype=np.float32)[:, None]
     for panel, drawn, own in zip(panels, tasks, adapted, strict=True):
-        curve = getattr(run.config.source, "curve", None)
+        source = run.config.source
+        curve = getattr(source.source if isinstance(source, Stream) else source, "curve", None)
         if curve is not None:
             panel.plot(x, curve(drawn.key, jnp.asarray(x)), color=BLACK, linewidth=2.5, alpha=0.35, label="truth")
         fits = [own, *(adapt(other, drawn.task) for other in others)]

@@ -16,6 +16,8 @@ FAMILIES: dict[str, tuple[Callable, tuple[tuple[float, float], ...]]] = {
     "sinusoid": (lambda x, a, w, b, _: a * jnp.sin(w * x) + b, ((0.1, 5.0), (0.8, 1.2), (0.0, 2 * jnp.pi), (0, 0))),
     "line": (lambda x, a, b, *_: a * x + b, ((-3.0, 3.0), (-3.0, 3.0), (0, 0), (0, 0))),
     "quadratic": (lambda x, a, b, c, _: (a * x + b) * x + c, ((-0.2, 0.2), (-2.0, 2.0), (-3.0, 3.0), (0, 0))),
+    # the quadratic of the authors' continual experiment, easier than the one above
+    "parabola": (lambda x, a, b, c, _: a * jnp.square(x - c) + b, ((-0.2, 0.2), (-3.0, 3.0), (-2.0, 2.0), (0, 0))),
     "cubic": (
         lambda x, a, b, c, d: ((a * x + b) * x + c) * x + d,
         ((-0.1, 0.1), (-0.2, 0.2), (-2.0, 2.0), (-3.0, 3.0)),

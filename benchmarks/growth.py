@@ -1,0 +1,93 @@
+"""What a growth event costs, and the other way: clusters allocated beforehand and masked until they are needed.
+
+    python benchmarks/growth.py --out results/benchmark-growth.json
+
+Rows take turns (some rounds, the best counts). A cluster of mass 0 is not there, so that the masked row is the same
+model as the one beside it; a growth replaces a compiled step by another, whose compiling is what it costs.
+"""
+
+import argparse
+import dataclasses
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from metagrove.hsml.grow import grow
+from metagrove.run import folders
+from metagrove.run.presets import preset
+from metagrove.run.train import init_state, run_block
+
+MOST = 16
+
+
+def stepper(config, state):
+    """A function that makes n meta-steps, and the seconds that compiling it took."""
+    tasks = config.source.split("train")
+
+    def steps(count):
+        fresh = dataclasses.replace(state, step=jnp.asarray(0, jnp.int32))
+        after, _ = run_block(config.learner, tasks, config.training, fresh, jnp.asarray(count, jnp.int32))
+        jax.block_until_ready(after)
+
+    began = time.perf_counter()
+    steps(1)
+    return steps, time.perf_counter() - began
+
+
+def variants():
+    """(what, config, state) of each row."""
+    config = preset("continual-toy").with_settings(outer_lr=1e-6)
+    state = init_state(config)
+    yield "2 clusters", config, state
+    key = jax.random.key(0)
+    learner, meta, opt_state = grow(config.learner, state.meta, state.opt_state, key=key)
+    grown = dataclasses.replace(config, learner=learner)
+    yield "grown to 3", grown, dataclasses.replace(state, meta=meta, opt_state=opt_state)
+    began = config.with_settings(clusters=(3, 2, 1))
+    yield "3 from the start", began, init_state(began)
+    wide = config.with_settings(clusters=(MOST, 2, 1), masses=True)
+    whole = init_state(wide)
+    mass = (jnp.arange(MOST) < 3).astype(jnp.float32)
+    masked = eqx.tree_at(lambda s: s.meta.cluster.levels[0].mass, whole, mass)
+    yield f"{MOST} allocated, 3 not masked", wide, masked
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=300)
+    args = parser.parse_args()
+    rows = []
+    for what, config, state in variants():
+        steps, compiling = stepper(config, state)
+        rows.append({"what": what, "compile_seconds": compiling, "steps": steps, "seconds": float("inf")})
+    for _ in range(args.rounds):
+        for row in rows:
+            began = time.perf_counter()
+            row["steps"](args.steps)
+            row["seconds"] = min(row["seconds"], time.perf_counter() - began)
+    results = [
+        {
+            "what": row["what"],
+            "compile_seconds": row["compile_seconds"],
+            "steps_per_second": args.steps / row["seconds"],
+        }
+        for row in rows
+    ]
+    about = {"rounds": args.rounds, "steps": args.steps}
+    provenance = folders.provenance(shlex.join(["python", *sys.argv]))
+    text = json.dumps({"format": 1, **about, "provenance": provenance, "rows": results}, indent=1)
+    print(text)
+    if args.out:
+        args.out.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Adam (Kingma & Ba, 2015) whose steps are counted for each row of an array, so that a row born later starts afresh.
+
+m ← β₁m + (1 - β₁)g,   v ← β₂v + (1 - β₂)g²,   update = m̂ / (√v̂ + ε),   m̂ = m / (1 - β₁^age),   v̂ = v / (1 - β₂^age)
+
+With one count for all, the first steps of a row that is added when the count is large would be (1 - β₁) / √(1 - β₂) =
+3.2 times too long.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array
+
+DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8
+
+
+class AgedAdamState(NamedTuple):
+    """Mean of gradients, of their squares, and the steps that each row of the first axis has had."""
+
+    mean: Any
+    square: Any
+    age: Any
+
+
+def scale_by_aged_adam() -> optax.GradientTransformation:
+    """As `optax.scale_by_adam`, for as long as no row is added."""
+
+    def init(params: Any) -> AgedAdamState:
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        return AgedAdamState(zeros, zeros, jax.tree.map(row_ages, params))
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, AgedAdamState]:
+        del params
+        mean = jax.tree.map(lambda g, m: (1 - DECAY) * g + DECAY * m, updates, state.mean)
+        square = jax.tree.map(lambda g, v: (1 - SQUARE_DECAY) * (g**2) + SQUARE_DECAY * v, updates, state.square)
+        age = jax.tree.map(lambda a: a + 1, state.age)
+        return jax.tree.map(direction, mean, square, age), AgedAdamState(mean, square, age)
+
+    return optax.GradientTransformation(init, update)
+
+
+def row_ages(param: Array) -> Array:
+    """A count for each row."""
+    return jnp.zeros((*param.shape[:1], *(1 for _ in param.shape[1:])), jnp.int32)
+
+
+def direction(mean: Array, square: Array, age: Array) -> Array:
+    """m̂ / (√v̂ + ε)."""
+    count = age.astype(mean.dtype)
+    return mean / (1 - DECAY**count) / (jnp.sqrt(square / (1 - SQUARE_DECAY**count)) + EPSILON)

@@ -1,0 +1,136 @@
+"""Noticing that the tasks have changed, and growing for it (paper, algorithm 1, lines 3-5 and 12)."""
+
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from metagrove.hsml.grow import grow, shrink
+from metagrove.hsml.learner import HSML, HSMLMeta
+from metagrove.learner import Learner
+from metagrove.outer import over_tasks
+from metagrove.run.config import Growth, Training
+from metagrove.run.evaluate import Scores
+from metagrove.sources import TaskDraw
+
+PROBE = 100
+"""Tasks of the stream among which those that fit worst are looked for."""
+WORST = 0.25
+"""The share of them that a warm cluster starts at."""
+
+
+@dataclasses.dataclass
+class Watch:
+    """The windows of training that are compared; plain data, so that a checkpoint can keep it."""
+
+    blocks: list[list[float]] = dataclasses.field(default_factory=list)
+    """(meta-steps, mean) of each block of the window that is being filled."""
+    before: list[list[float]] = dataclasses.field(default_factory=list)
+    """The same of the last window."""
+    last_growth: int = 0
+
+    def see(self, record: dict[str, Any], num_steps: int, growth: Growth) -> dict[str, Any] | None:
+        """Take in a block of training; at the end of a window that calls for growth, its cause."""
+        watched = "misfit" if growth.growth_detector == "novelty" else "accuracy" if "accuracy" in record else "loss"
+        self.blocks.append([float(num_steps), record[watched]])
+        if record["step"] % growth.growth_window:
+            return None
+        before, self.before, self.blocks = self.before, self.blocks, []
+        resting = record["step"] < self.last_growth + growth.growth_cooldown
+        if not before or resting:
+            return None
+        cause = compare_windows(before, self.before, growth, higher_is_better=watched == "accuracy")
+        return cause if cause["grow"] else None
+
+
+def compare_windows(
+    before: list[list[float]], now: list[list[float]], growth: Growth, *, higher_is_better: bool
+) -> dict[str, Any]:
+    """Two windows' means and whether the second calls for growth, with the number that decided it."""
+    old, new = window_mean(before), window_mean(now)
+    cause: dict[str, Any] = {"last_window": old, "this_window": new, "detector": growth.growth_detector}
+    if growth.growth_detector == "ratio":
+        worse = new < growth.growth_threshold * old if higher_is_better else new > growth.growth_threshold * old
+        return {**cause, "ratio": new / old, "grow": bool(worse)}
+    t = welch_t([mean for _, mean in now], [mean for _, mean in before]) * (-1 if higher_is_better else 1)
+    return {**cause, "t": t, "grow": bool(t > growth.growth_t)}
+
+
+def window_mean(blocks: list[list[float]]) -> float:
+    """The mean over the meta-steps of a window."""
+    return math.fsum(count * mean for count, mean in blocks) / math.fsum(count for count, _ in blocks)
+
+
+def welch_t(first: list[float], second: list[float]) -> float:
+    """(mean₁ - mean₂) / √(s₁²/n₁ + s₂²/n₂)."""
+    spread = sum(np.var(one, ddof=1) / len(one) for one in (first, second))
+    return float((np.mean(first) - np.mean(second)) / max(math.sqrt(spread), 1e-12))
+
+
+def grow_now(
+    learner: HSML, meta: HSMLMeta, opt_state: Any, tasks: TaskDraw, training: Training, *, key: PRNGKeyArray
+) -> tuple[HSML, HSMLMeta, Any]:
+    """One more cluster at the first level and, if parents grow too, at each level that has become too narrow."""
+    growth = training.growth
+    place_key, *keys = jax.random.split(key, 1 + len(learner.clusters))
+    for level in range(len(learner.clusters) - 1):  # the root stays alone
+        narrow = growth.growth_parents and 2 * learner.clusters[level] < learner.clusters[max(0, level - 1)]
+        if level == 0 or (narrow and learner.clusters[level] > 1):
+            start = growth.growth_start if level == 0 else "random"
+            place = (
+                None if start == "random" else place_of_worst(learner, meta, tasks, place_key, training.tasks_in_flight)
+            )
+            learner, meta, opt_state = grow(
+                learner, meta, opt_state, key=keys[level], level=level, start=start, place=place
+            )
+    return learner, meta, opt_state
+
+
+@eqx.filter_jit
+def place_of_worst(
+    learner: HSML, meta: HSMLMeta, tasks: TaskDraw, key: PRNGKeyArray, tasks_in_flight: int
+) -> Float[Array, " d"]:
+    """The mean place of the tasks that the model fits worst."""
+
+    def one(key: PRNGKeyArray) -> tuple[Array, Array]:
+        task = tasks.sample(key)
+        predictor, info = learner.adapt(meta, task.support)
+        assert info.task_embedding is not None
+        place = info.task_embedding if meta.frame is None else meta.frame(info.task_embedding)
+        return learner.loss(predictor(task.query.x, task.query.mask), task.query.y, task.query.mask), place
+
+    losses, places = over_tasks(one, jax.random.split(key, PROBE), tasks_in_flight=tasks_in_flight)
+    worst = jax.lax.top_k(losses, round(WORST * PROBE))[1]
+    return places[worst].mean(0)
+
+
+def retire(
+    learner: HSML, meta: HSMLMeta, opt_state: Any, shares: np.ndarray, growth: Growth
+) -> tuple[HSML, HSMLMeta, Any, list[int]]:
+    """Without the first-level clusters that have almost no share of the tasks; two always stay."""
+    gone = [int(k) for k in np.argsort(shares) if shares[k] < growth.retire_below]
+    gone = sorted(gone[: max(0, learner.clusters[0] - 2)], reverse=True)
+    for cluster in gone:
+        learner, meta, opt_state = shrink(learner, meta, opt_state, cluster=cluster)
+    return learner, meta, opt_state, gone
+
+
+def relative_change(before: Scores, after: Scores) -> float:
+    """How much answers changed: root mean square of the difference over that of the answers."""
+    old, new = (np.asarray(scores.answers) for scores in (before, after))
+    return float(np.sqrt(np.square(new - old).mean() / max(np.square(old).mean(), 1e-12)))
+
+
+def as_grown(learner: Learner, about: dict[str, Any]) -> Learner:
+    """The learner as a checkpoint has it: with as many clusters as had grown by then."""
+    clusters = about.get("clusters")
+    return learner if clusters is None else dataclasses.replace(learner, clusters=tuple(clusters))
+
+
+def clusters_of(learner: Learner) -> dict[str, Any]:
+    """What a checkpoint must know to be read again."""
+    return {"clusters": list(learner.clusters)} if isinstance(learner, HSML) else {}

@@ -1,0 +1,44 @@
+"""What a stream teaches and what it makes a learner forget, as continual learning defines it.
+
+R_{p,f} is the score on validation tasks of family f at the end of phase p, b_f that of the untrained start, a(f) the
+phase in which f arrives and P the last one; signs are such that more is better.
+
+backward transfer   mean over f with a(f) < P of R_{P,f} - R_{a(f),f}     (Lopez-Paz & Ranzato, 2017)
+forward transfer    mean over f with a(f) > 0 of R_{a(f)-1,f} - b_f       (the same)
+forgetting          mean over f with a(f) < P of max_{a(f) ≤ p < P} R_{p,f} - R_{P,f}   (Chaudhry et al., 2018)
+"""
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from metagrove.sources.stream import Stream
+
+Record = dict[str, Any]
+
+
+def transfer(records: Sequence[Record], source: Stream, steps: int, *, higher_is_better: bool) -> dict[str, Any] | None:
+    """Backward and forward transfer and forgetting, over families and each; None before the stream has ended."""
+    checks = {r["step"]: r["validation"]["by_family"] for r in records if "by_family" in r.get("validation", {})}
+    ends = [*source.begins(steps)[1:], steps]
+    if any(step not in checks for step in (0, *ends)):
+        return None
+    scores = [checks[end] for end in ends]
+    start, final, sign = checks[0], scores[-1], 1 if higher_is_better else -1
+    arrivals = source.arrivals()
+    early = {family: phase for family, phase in arrivals.items() if phase < len(ends) - 1}
+    late = {family: phase for family, phase in arrivals.items() if phase > 0}
+    by_family = {
+        "backward": {f: sign * (final[f] - scores[phase][f]) for f, phase in early.items()},
+        "forward": {f: sign * (scores[phase - 1][f] - start[f]) for f, phase in late.items()},
+        "forgetting": {f: max(sign * (one[f] - final[f]) for one in scores[phase:-1]) for f, phase in early.items()},
+    }
+    means = {name: statistics.fmean(values.values()) if values else None for name, values in by_family.items()}
+    return {**means, "by_family": by_family, "at_phase_ends": dict(zip(map(str, ends), scores, strict=True))}
+
+
+def growth_events(records: Sequence[Record]) -> list[Record]:
+    """When clusters were added or retired, why, and the new clusters' share of the tasks at the end."""
+    events = [{"step": record["step"], **record["growth"]} for record in records if "growth" in record]
+    shares = next((r["validation"]["shares"] for r in reversed(records) if "shares" in r.get("validation", {})), None)
+    return [{**event, "final_shares": shares} for event in events]

@@ -1,0 +1,103 @@
+"""How runs fare on a stream (paper, figures 4 and 7): curves, arrivals and growth; and each family's own score."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from metagrove.errors import InputError
+from metagrove.run import folders
+from metagrove.run.api import Run
+from metagrove.show.figures import BLACK, BLUE, FIT_STYLES, GREEN, ORANGE, SKY, VERMILION
+from metagrove.sources.stream import Stream
+
+WINDOW = 10
+"""Records that a point of the curve is the mean of."""
+FAMILY_COLORS = (BLUE, ORANGE, GREEN, VERMILION, SKY, BLACK)
+
+
+def stream_curves(runs: Sequence[Run]) -> Figure:
+    """Above, the training score of each run with its growth; below, the first run's validation score by family."""
+    source = runs[0].config.source
+    if not isinstance(source, Stream) or any(run.config.source != source for run in runs):
+        raise InputError("curves of a stream need runs of one and the same stream")
+    figure = Figure(figsize=(8, 6.4))
+    above, below = figure.subplots(2, sharex=True)
+    steps = runs[0].config.training.steps
+    for run, (color, dashes) in zip(runs, FIT_STYLES, strict=False):
+        records = folders.read_metrics(run.folder)
+        trained = [r for r in records if "loss" in r]
+        name = "accuracy" if "accuracy" in trained[0] else "loss"
+        at, values = smoothed([r["step"] for r in trained], [r[name] for r in trained])
+        above.plot(at, values, dashes, color=color, linewidth=1.2, label=run.folder.name)
+        mark_growth(above, records, at, values, color)
+        above.set_ylabel(f"training {name}" + ("" if name == "accuracy" else ", log scale"))
+        if name == "loss":
+            above.set_yscale("log")
+    families(below, runs[0], source, steps)
+    mark_phases([above, below], source, steps)
+    below.set_xlabel("meta-step")
+    for panel in (above, below):
+        panel.grid(axis="y", alpha=0.2)
+        panel.legend(loc="upper right", fontsize=7)
+    return figure
+
+
+def smoothed(steps: Sequence[int], values: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Means of so many records each, at the last of their steps."""
+    whole = max(1, len(values) // WINDOW)
+    parts = zip(np.array_split(steps, whole), np.array_split(values, whole), strict=True)
+    at, means = zip(*[(part[-1], own.mean()) for part, own in parts], strict=True)
+    return np.array(at), np.array(means)
+
+
+def mark_growth(axes: Axes, records: list[dict[str, Any]], at: np.ndarray, values: np.ndarray, color: str) -> None:
+    """A triangle where clusters were added or retired, with their number at the first level."""
+    for record in records:
+        if "growth" in record:
+            height = np.interp(record["step"], at, values)
+            axes.plot(record["step"], height, "^", color=color, markersize=8, markeredgecolor="white", zorder=3)
+            axes.annotate(
+                f"{record['growth']['clusters'][0]} clusters",
+                (record["step"], height),
+                textcoords="offset points",
+                xytext=(6, 6),
+                fontsize=7,
+            )
+
+
+def families(axes: Axes, run: Run, source: Stream, steps: int) -> None:
+    """The validation score of each family, dashed for as long as it is not among the training tasks."""
+    checks = [r for r in folders.read_metrics(run.folder) if "by_family" in r.get("validation", {})]
+    at = [r["step"] for r in checks]
+    for family, color in zip(source.family_names, FAMILY_COLORS, strict=False):
+        values = np.array([r["validation"]["by_family"].get(family, np.nan) for r in checks])
+        present = np.array([family in source.phases[source.phase_at(max(0, s - 1), steps)].weights for s in at])
+        axes.plot(at, values, ":", color=color, linewidth=1)
+        axes.plot(at, np.where(present, values, np.nan), color=color, linewidth=1.4, label=family)
+    axes.set_ylabel(f"validation {run.metric}" + (", log scale" if run.metric != "accuracy" else ""))
+    axes.set_title(f"{run.folder.name} by family; dotted: not among the training tasks", loc="left")
+    if run.metric != "accuracy":
+        axes.set_yscale("log")
+
+
+def mark_phases(panels: Sequence[Axes], source: Stream, steps: int) -> None:
+    """A line where the mix changes, with what came and what went."""
+    present: set[str] = set()
+    for begin, phase in zip(source.begins(steps), source.phases, strict=True):
+        came = [f"+ {name}" for name in source.family_names if name in phase.weights and name not in present]
+        went = [f"− {name}" for name in source.family_names if name not in phase.weights and name in present]
+        present = set(phase.weights)
+        for panel in panels:
+            panel.axvline(begin, color="#888888", linewidth=0.8, linestyle="--")
+        panels[0].annotate(
+            "\n".join([*came, *went]),
+            (begin, 0.02),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            xytext=(3, 0),
+            fontsize=7,
+            va="bottom",
+        )

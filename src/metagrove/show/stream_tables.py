@@ -1,0 +1,94 @@
+"""Tables of the experiments on streams; see `show.tables`."""
+
+from typing import Any
+
+Result = dict[str, Any]
+
+
+def errors(result: Result) -> list[list[str]]:
+    """Every method's test score beside the paper's, seed by seed, and its paired difference to the first row's."""
+    heading = ["", "paper", "mean of seeds ± sd", "each seed ± CI", "minus HSML-D of the same seed ± CI", "clusters"]
+    rows = []
+    for row in result["rows"]:
+        spread = "" if row["sd_over_seeds"] is None else f" ± {row['sd_over_seeds']:.3f}"
+        seeds = [one["evaluation"] for one in row["seeds"]]
+        paired = [one["paired_difference"] for one in row["seeds"]]
+        rows.append(
+            [
+                row["label"],
+                row["paper"] or "",
+                f"{row['mean_over_seeds']:.3f}{spread}",
+                ", ".join(f"{one['value']:.3f} ± {one['value_ci95']:.3f}" for one in seeds),
+                ", ".join(f"{one['difference']:+.3f} ± {one['ci95']:.3f}" for one in paired if one["ci95"]),
+                ", ".join(str(tuple(one["clusters"])) if one["clusters"] else "none" for one in row["seeds"]),
+            ]
+        )
+    return [heading, *rows]
+
+
+def events(result: Result) -> list[list[str]]:
+    """Each growth: when, from what to what, how much it changed, and how far the clusters are used at the end."""
+    heading = [
+        "",
+        "seed",
+        "meta-step",
+        "clusters",
+        "last window",
+        "this window",
+        "answers changed",
+        "shares at the end",
+    ]
+    rows = []
+    for row in result["rows"]:
+        for one in row["seeds"]:
+            for event in one["growth"]:
+                cause = event["cause"]
+                rows.append(
+                    [
+                        row["label"],
+                        str(one["seed"]),
+                        f"{event['step']:,}",
+                        f"{event['from'][0]} to {event['clusters'][0]}",
+                        f"{cause['last_window']:.3f}",
+                        f"{cause['this_window']:.3f}",
+                        f"{100 * event['changed']:.1f} %",
+                        ", ".join(f"{share:.2f}" for share in event["final_shares"]),
+                    ]
+                )
+    return [heading, *rows]
+
+
+def transfers(result: Result) -> list[list[str]]:
+    """What each run kept and what it knew beforehand: positive is better, of forgetting negative."""
+    heading = ["", "seed", "backward transfer", "forward transfer", "forgetting"]
+    return [heading] + [
+        [
+            row["label"],
+            str(one["seed"]),
+            *(f"{one['transfer'][name]:+.3f}" for name in ("backward", "forward", "forgetting")),
+        ]
+        for row in result["rows"]
+        for one in row["seeds"]
+        if one["transfer"]
+    ]
+
+
+def cost(result: Result) -> list[list[str]]:
+    """What a step costs before and after a growth, and with masked clusters instead."""
+    heading = ["", "compile, s", "meta-steps/s"]
+    return [heading] + [
+        [row["what"], f"{row['compile_seconds']:.1f}", f"{row['steps_per_second']:.1f}"] for row in result["rows"]
+    ]
+
+
+def false_alarms(result: Result) -> list[list[str]]:
+    """What each detector would have done on runs whose tasks never change."""
+    detectors = list(result["rows"][0]["detectors"])
+    heading = ["run", *(cell for name in detectors for cell in (f"{name}: alarms", "largest", "windows"))]
+    rows = []
+    for row in result["rows"]:
+        found = row["detectors"].values()
+        rows.append(
+            [row["run"], *(c for f in found for c in (str(len(f["alarms"])), f"{f['largest']:.2f}", str(f["windows"])))]
+        )
+    return [heading, *rows]

@@ -1,0 +1,180 @@
+"""A stream of tasks whose mix changes as training goes on: families arrive, leave and return (paper, section 6).
+
+The timetable is plain data and never depends on the model. A line of it says from when on which families are drawn:
+
+    0: sinusoid line                      from the start
+    15000: sinusoid line quadratic        from an iteration on
+    3/7: sinusoid line*2 quadratic        from a fraction of the budget on; lines are drawn twice as often
+"""
+
+import dataclasses
+import fractions
+import itertools
+import re
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from metagrove.errors import InputError
+from metagrove.sources import Source, Split, TaskDraw
+from metagrove.sources.functions import Functions
+from metagrove.sources.images import Images
+from metagrove.task import Spec, Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """From `start` on (meta-steps, or a fraction of the budget below 1) families are drawn by these weights."""
+
+    start: fractions.Fraction
+    weights: dict[str, float]
+
+    def begins(self, steps: int) -> int:
+        """The meta-step at which it begins, of so many."""
+        in_steps = self.start if self.start.denominator == 1 else self.start * steps
+        return round(in_steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream(Source):
+    """Any source, its families let in by a timetable. Validation and test tasks are those of the source itself."""
+
+    source: Functions | Images | Source = Functions()
+    """Where tasks come from."""
+    timetable: tuple[str, ...] = ("0: sinusoid line", "3/14: sinusoid line quadratic", "3/7: *")
+    """Lines `START: FAMILY FAMILY*WEIGHT ...`, START a meta-step or a fraction of the budget; `*` is every family."""
+
+    @property
+    def spec(self) -> Spec:
+        return self.source.spec
+
+    @property
+    def family_names(self) -> tuple[str, ...]:
+        return self.source.family_names
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The timetable, read."""
+        return tuple(read_phase(line, self.family_names) for line in self.timetable)
+
+    def problems(self) -> list[str]:
+        problems = self.source.problems()
+        if problems:
+            return problems
+        try:
+            phases = self.phases
+        except InputError as error:
+            return [str(error)]
+        if not phases or phases[0].start != 0:
+            return ["timetable must have lines, the first of them starting at 0"]
+        if any(set(one.weights) - set(self.family_names) for one in phases):
+            unknown = sorted({name for one in phases for name in one.weights} - set(self.family_names))
+            return [f"timetable names {', '.join(unknown)}; the source has {', '.join(self.family_names)}"]
+        return []
+
+    def begins(self, steps: int) -> list[int]:
+        """The meta-step at which each phase begins, of so many; refused unless each is after the one before."""
+        begins = [phase.begins(steps) for phase in self.phases]
+        if any(later <= earlier for earlier, later in itertools.pairwise(begins)) or begins[-1] >= steps:
+            raise InputError(f"timetable must have rising starts below --steps {steps}, got {begins}")
+        return begins
+
+    def phase_at(self, step: int, steps: int) -> int:
+        """Which phase a meta-step belongs to."""
+        return sum(begin <= step for begin in self.begins(steps)) - 1
+
+    def arrivals(self) -> dict[str, int]:
+        """The phase in which each family is first drawn; one that never is, is not among them."""
+        first: dict[str, int] = {}
+        for number, phase in enumerate(self.phases):
+            for name in phase.weights:
+                first.setdefault(name, number)
+        return first
+
+    def arrived(self, step: int, steps: int) -> list[int]:
+        """Families seen up to a meta-step, by number."""
+        now = self.phase_at(step, steps)
+        return [self.family_names.index(name) for name, phase in self.arrivals().items() if phase <= now]
+
+    def sample(self, key: PRNGKeyArray) -> Task:
+        """A task of the source, whatever the timetable."""
+        return self.source.sample(key)
+
+    def split(self, name: Split) -> TaskDraw:
+        """Training tasks by the timetable; validation and test tasks of every family, present or not."""
+        tasks = self.source.split(name)
+        if name != "train":
+            return tasks
+        weights = jnp.array([[phase.weights.get(name, 0.0) for name in self.family_names] for phase in self.phases])
+        refuse_empty(tasks, weights, self.timetable)
+        return Flow(tasks, weights / weights.max(1, keepdims=True), self)
+
+    def test_parts(self) -> tuple[TaskDraw, ...]:
+        return self.source.test_parts()
+
+
+class Mix(eqx.Module):
+    """Tasks of a source, kept with a probability by family and drawn anew otherwise."""
+
+    tasks: TaskDraw
+    keep: Float[Array, " families"]
+
+    def sample(self, key: PRNGKeyArray) -> Task:
+        """One task, all of it decided by `key`."""
+
+        def refused(key: PRNGKeyArray) -> Bool[Array, ""]:
+            draw_key, luck_key = jax.random.split(key)
+            return jax.random.uniform(luck_key) >= self.keep[self.tasks.sample(draw_key).family]
+
+        key = jax.lax.while_loop(refused, lambda key: jax.random.fold_in(key, 1), key)
+        return self.tasks.sample(jax.random.split(key)[0])
+
+
+class Flow(eqx.Module):
+    """The training tasks of a stream: `at` gives the mix of a meta-step."""
+
+    tasks: TaskDraw
+    keep: Float[Array, "phases families"]
+    stream: Stream = eqx.field(static=True)
+
+    def at(self, step: Int[Array, ""], steps: int) -> Mix:
+        """What draws tasks at a meta-step of so many."""
+        phase = (step >= jnp.array(self.stream.begins(steps))).sum() - 1
+        return Mix(self.tasks, self.keep[phase])
+
+    def sample(self, key: PRNGKeyArray) -> Task:
+        """A task of the last phase."""
+        return Mix(self.tasks, self.keep[-1]).sample(key)
+
+
+def read_phase(line: str, family_names: Sequence[str]) -> Phase:
+    """One line of a timetable."""
+    start, colon, names = line.partition(":")
+    weights: dict[str, float] = {}
+    for word in names.split():
+        name, _, weight = word.rpartition("*") if re.search(r".\*[\d.]+$", word) else (word, "", "1")
+        for one in family_names if name == "*" else [name]:
+            weights[one] = float(weight)
+    try:
+        begin = fractions.Fraction(start.strip())
+    except (ValueError, ZeroDivisionError):
+        begin = fractions.Fraction(-1)
+    whole_or_part = begin.denominator == 1 or begin < 1
+    if not colon or not weights or begin < 0 or not whole_or_part or not min(weights.values()) > 0:
+        raise InputError(
+            f"timetable has a line {line!r}: write it like '0: {family_names[0]}', a meta-step or a fraction of the "
+            "budget such as 3/14 before the colon, families after it, a positive weight like *2 behind one if wanted"
+        )
+    return Phase(begin, weights)
+
+
+def refuse_empty(tasks: TaskDraw, weights: Float[Array, "phases families"], timetable: Sequence[str]) -> None:
+    """Refuse a phase for which the source has no tasks: looking for one would never end."""
+    families = jax.jit(jax.vmap(lambda key: tasks.sample(key).family))(jax.random.split(jax.random.key(0), 1000))
+    counts = jnp.zeros(weights.shape[1]).at[families].add(1)
+    empty = [line for line, found in zip(timetable, (weights > 0) @ counts, strict=True) if not found]
+    if empty:
+        raise InputError(f"the source draws no training task of timetable line {empty[0]!r}")

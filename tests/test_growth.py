@@ -1,0 +1,271 @@
+"""Growing clusters: what stays, what is new, when it happens, and that nothing of it is lost."""
+
+import contextlib
+import dataclasses
+import shutil
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from conftest import TINY_HSML, TINY_TRAINING
+from scipy.stats import ttest_ind
+
+from metagrove import MAML, Functions, files, load
+from metagrove.cli import main
+from metagrove.errors import InputError
+from metagrove.hsml.grow import grow, shrink
+from metagrove.learner import num_parameters
+from metagrove.run import folders
+from metagrove.run import train as train_module
+from metagrove.run.adam import scale_by_aged_adam
+from metagrove.run.config import Config, Growth, check_config
+from metagrove.run.growth import Watch, compare_windows, retire, welch_t
+from metagrove.run.reports import evaluation
+from metagrove.run.train import init_state, train
+from metagrove.sources.stream import Stream
+
+LEARNER = dataclasses.replace(TINY_HSML, clusters=(2, 2, 1), aggregator="mean", masses=True)
+GROWTH = Growth(growth_window=10, growth_threshold=0.01, growth_cooldown=20, most_clusters=3)
+TRAINING = dataclasses.replace(TINY_TRAINING, schedule="constant", warmup_steps=0, growth=GROWTH)
+CONFIG = Config(Stream(timetable=("0: sinusoid line", "1/2: *")), LEARNER, TRAINING)
+KEY = jax.random.key(1)
+PLACE = jnp.linspace(-0.5, 0.5, 6)
+
+
+@pytest.fixture(scope="module")
+def state():
+    """A state whose optimiser has seen a gradient, so that no moment is 0."""
+    fresh = init_state(CONFIG)
+    params = eqx.filter(fresh.meta, eqx.is_inexact_array)
+    grads = jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.5), params)
+    updates, opt_state = TRAINING.optimizer().update(grads, fresh.opt_state, params)
+    return dataclasses.replace(fresh, meta=eqx.apply_updates(fresh.meta, updates), opt_state=opt_state)
+
+
+@pytest.mark.parametrize("start", ["random", "warm", "unchanged"])
+@pytest.mark.parametrize("level", [0, 1])
+def test_growing_keeps_every_old_number_bit_for_bit(state, start, level):
+    learner, meta, opt_state = grow(
+        LEARNER, state.meta, state.opt_state, key=KEY, level=level, start=start, place=PLACE
+    )
+    assert learner.clusters == ((3, 2, 1), (2, 3, 1))[level]
+    grown = 0
+    before, after = (
+        jax.tree_util.tree_leaves_with_path((m, o)) for m, o in [(state.meta, state.opt_state), (meta, opt_state)]
+    )
+    for (path, old), (same_path, new) in zip(before, after, strict=True):
+        assert path == same_path
+        if old.shape != new.shape:
+            grown += 1
+            assert (f".levels[{level}]") in jax.tree_util.keystr(path)
+            assert new.shape == (3, *old.shape[1:])
+            if path[0].idx == 1:  # a moment, or an age: the new row starts at nothing
+                assert not new[2].any()
+        np.testing.assert_array_equal(new[: len(old)] if old.shape != new.shape else new, old)
+    assert grown == 4 * 4  # centres, W, b and mass: the parameters, two moments and the ages
+
+
+def test_growing_fits_the_learner_it_gives(state):
+    learner, meta, _ = grow(LEARNER, state.meta, state.opt_state, key=KEY)
+    drawn = learner.init(Functions().spec, key=KEY)
+    assert jax.tree.map(jnp.shape, eqx.filter(meta, eqx.is_array)) == jax.tree.map(
+        jnp.shape, eqx.filter(drawn, eqx.is_array)
+    )
+
+
+def test_shrinking_undoes_growing(state):
+    grown = grow(LEARNER, state.meta, state.opt_state, key=KEY)
+    learner, meta, opt_state = shrink(*grown, cluster=2)
+    assert learner == LEARNER
+    for back, old in zip(
+        jax.tree.leaves((meta, opt_state)), jax.tree.leaves((state.meta, state.opt_state)), strict=True
+    ):
+        np.testing.assert_array_equal(back, old)
+
+
+def answers(learner, meta):
+    task = Functions().sample(jax.random.key(5))
+    return learner.adapt(meta, task.support)[0](task.query.x)
+
+
+def test_an_unchanged_start_changes_no_answer_and_can_learn(state):
+    learner, meta, _ = grow(LEARNER, state.meta, state.opt_state, key=KEY, start="unchanged", place=PLACE)
+    np.testing.assert_allclose(answers(learner, meta), answers(LEARNER, state.meta), rtol=1e-5, atol=1e-6)
+    slope = eqx.filter_grad(lambda meta: answers(learner, meta).sum())(meta).cluster.levels[0].mass[2]
+    assert abs(float(slope)) > 0
+
+
+def test_other_starts(state):
+    old = state.meta.cluster.levels[0]
+    _, random, _ = grow(LEARNER, state.meta, state.opt_state, key=KEY)
+    assert (
+        np.abs(answers(dataclasses.replace(LEARNER, clusters=(3, 2, 1)), random) - answers(LEARNER, state.meta)).max()
+        > 0
+    )
+    _, warm, _ = grow(LEARNER, state.meta, state.opt_state, key=KEY, start="warm", place=PLACE)
+    nearest = int(np.square(np.asarray(old.centers) - np.asarray(PLACE)).sum(1).argmin())
+    new = warm.cluster.levels[0]
+    np.testing.assert_array_equal(new.centers[2], PLACE)
+    np.testing.assert_array_equal(new.weight[2], old.weight[nearest])
+    np.testing.assert_array_equal(new.mass, [*old.mass, 1.0])
+
+
+def test_what_cannot_grow_or_shrink_is_refused(state):
+    with pytest.raises(InputError, match=r"level 3 of \(2, 2, 1\) has one cluster and cannot grow"):
+        grow(LEARNER, state.meta, state.opt_state, key=KEY, level=2)
+    with pytest.raises(InputError, match="needs the place"):
+        grow(LEARNER, state.meta, state.opt_state, key=KEY, start="warm")
+    with pytest.raises(InputError, match="no cluster to spare"):
+        shrink(LEARNER, state.meta, state.opt_state, cluster=0)
+    without = dataclasses.replace(LEARNER, masses=False)
+    plain = without.init(Functions().spec, key=KEY)
+    with pytest.raises(InputError, match="masses=True"):
+        grow(without, plain, (), key=KEY, start="unchanged", place=PLACE)
+
+
+def test_aged_adam_is_adam_until_something_is_born():
+    params = {"w": jnp.arange(6.0).reshape(3, 2), "b": jnp.ones(())}
+    ours, theirs = scale_by_aged_adam(), optax.scale_by_adam()
+    own, other = ours.init(params), theirs.init(params)
+    for step in range(5):
+        grads = jax.tree.map(lambda p, step=step: jnp.cos(p + step), params)
+        updates, own = ours.update(grads, own)
+        expected, other = theirs.update(grads, other)
+        assert jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.allclose(a, b, rtol=1e-6)), updates, expected))
+
+
+def test_a_row_born_late_takes_a_first_step_of_the_usual_size():
+    """Adam's first step is the sign of the gradient; with the count of the older rows it would be 3.16 times that."""
+    rule = scale_by_aged_adam()
+    state = rule.init(jnp.zeros((1, 2)))
+    for _ in range(1000):
+        _, state = rule.update(jnp.full((1, 2), 2.0), state)
+    longer = [jnp.concatenate([part, jnp.zeros_like(part)]) for part in state]
+    updates, state = rule.update(jnp.full((2, 2), 2.0), type(state)(*longer))
+    np.testing.assert_allclose(updates, np.ones((2, 2)), rtol=1e-4)
+    assert state.age[:, 0].tolist() == [1001, 1]
+
+
+def test_ratio_and_welch_by_hand():
+    before = [[10.0, 2.0], [10.0, 3.0], [20.0, 2.5]]
+    now = [[10.0, 3.0], [10.0, 4.0], [20.0, 3.5]]
+    paper = Growth(growth_window=40, growth_threshold=1.25)
+    cause = compare_windows(before, now, paper, higher_is_better=False)
+    assert (cause["last_window"], cause["this_window"], cause["ratio"], cause["grow"]) == (2.5, 3.5, 1.4, True)
+    assert not compare_windows(before, now, dataclasses.replace(paper, growth_threshold=1.41), higher_is_better=False)[
+        "grow"
+    ]
+    accuracy = dataclasses.replace(paper, growth_threshold=0.85)
+    assert compare_windows(now, before, accuracy, higher_is_better=True)["grow"]  # .71 of what it was
+    assert not compare_windows(before, now, accuracy, higher_is_better=True)["grow"]
+    first, second = [3.0, 4.0, 3.5], [2.0, 3.0, 2.5, 2.2]
+    assert welch_t(first, second) == pytest.approx(ttest_ind(first, second, equal_var=False).statistic)
+    welch = Growth(growth_window=40, growth_detector="welch", growth_t=2.0)
+    assert compare_windows(before, now, welch, higher_is_better=False)["grow"]
+    assert not compare_windows(now, before, welch, higher_is_better=False)["grow"]
+    assert compare_windows(now, before, welch, higher_is_better=True)["grow"]
+
+
+def test_windows_rest_after_the_start_and_after_a_growth():
+    watch, growth = Watch(), Growth(growth_window=20, growth_threshold=1.25, growth_cooldown=50)
+    losses = {10: 1, 20: 1, 30: 9, 40: 9, 50: 9, 60: 9, 70: 20, 80: 20}
+    caused = {step: watch.see({"step": step, "loss": float(loss)}, 10, growth) for step, loss in losses.items()}
+    assert {step for step, cause in caused.items() if cause} == {80}  # 40 is within 50 of the start
+    watch.last_growth = 80
+    assert not any(watch.see({"step": step, "loss": 99.0}, 10, growth) for step in (90, 100))
+
+
+def test_clusters_that_nothing_uses_retire(state):
+    grown = grow(LEARNER, state.meta, state.opt_state, key=KEY)
+    shares = np.array([0.5, 0.004, 0.496])
+    learner, meta, _, gone = retire(*grown, shares, Growth(retire_below=0.01))
+    assert (learner.clusters, gone) == ((2, 2, 1), [1])
+    np.testing.assert_array_equal(meta.cluster.levels[0].centers[1], grown[1].cluster.levels[0].centers[2])
+    assert retire(*grown, np.array([0.001, 0.002, 0.997]), Growth(retire_below=0.01))[3] == [0]  # two always stay
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("grown")
+    assert train(CONFIG, folder)
+    return folder
+
+
+def test_a_run_that_grows_tells_when_and_why(finished):
+    records = folders.read_metrics(finished)
+    events = [r for r in records if "growth" in r]
+    assert [r["step"] for r in events] == [20]
+    event = events[0]["growth"]
+    assert (event["from"], event["clusters"], event["start"]) == ([2, 2, 1], [3, 2, 1], "random")
+    losses = {r["step"]: r["loss"] for r in records if "loss" in r}
+    assert event["cause"]["last_window"] == pytest.approx(losses[10])
+    assert event["cause"]["this_window"] == pytest.approx(losses[20])
+    assert event["changed"] > 0
+    assert records[0]["step"] == 0
+    shares = [r["validation"]["shares"] for r in records if "validation" in r]
+    assert [len(one) for one in shares] == [2, 2, 3]  # at 0, 20 (before it grew) and 40
+    assert set(records[-1]["validation"]["by_family"]) == {"sinusoid", "line", "quadratic", "cubic"}
+
+
+def test_a_grown_run_is_loaded_evaluated_and_drawn(finished, tmp_path):
+    run = load(finished)
+    assert run.config.learner.clusters == (3, 2, 1)
+    assert num_parameters(run.meta) > num_parameters(init_state(CONFIG).meta)
+    result = evaluation(run, num_tasks=20, seed=0)
+    assert result["growth"][0]["step"] == 20
+    assert set(result["transfer"]["by_family"]["forward"]) == {"quadratic", "cubic"}
+    assert main(["show", str(finished), "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "stream.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("step", [10, 30])
+def test_resume_across_a_growth_is_bit_for_bit(finished, tmp_path, monkeypatch, step):
+    """Stopped before the growth, in the middle of a window's history, and after it."""
+    append = folders.append_metrics
+    asked = []
+
+    def count(folder, record):
+        append(folder, record)
+        asked.extend([True] if record["step"] == step else [])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folders, "append_metrics", count)
+        patched.setattr(train_module, "interruptible", lambda: contextlib.nullcontext(lambda: bool(asked)))
+        assert not train(CONFIG, tmp_path)
+    assert files.read_json(tmp_path / "last.json")["step"] == step
+    assert train(CONFIG, tmp_path, resume=True)
+    assert folders.read_metrics(tmp_path) == folders.read_metrics(finished)
+    one, other = (files.read_json(folder / "last.json") for folder in (tmp_path, finished))
+    assert one["sha256"] == other["sha256"]
+
+
+def test_in_a_stream_the_best_checkpoint_is_of_the_last_phase(finished):
+    best = files.read_json(finished / "best.json")
+    assert (best["phase"], best["step"]) == (1, 40)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (dataclasses.replace(CONFIG, learner=MAML()), "growth_window must be 0 for MAML: it has no clusters"),
+        (CONFIG.with_settings(growth_start="unchanged", masses=False), "needs --masses"),
+        (CONFIG.with_settings(growth_window=15), "must be a multiple of log_every, got 15"),
+        (CONFIG.with_settings(growth_detector="welch"), "at least 3 times log_every"),
+        (CONFIG.with_settings(clusters=(1,)), "must begin with two or more to grow"),
+        (CONFIG.with_settings(growth_threshold=0.0), "growth_threshold must be positive"),
+    ],
+)
+def test_settings_that_cannot_grow_are_refused(config, message):
+    with pytest.raises(InputError, match=message):
+        check_config(config)
+
+
+def test_a_damaged_count_of_clusters_is_noticed(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    path = tmp_path / "run" / "best.json"
+    path.write_text(path.read_text().replace('"clusters": [\n  3', '"clusters": [\n  4'))
+    with pytest.raises(Exception, match="checksum does not fit"):
+        load(tmp_path / "run")
