@@ -26,11 +26,9 @@ DETECTORS = {
 def replay(records, growth):
     """Alarms, windows compared, and the largest number that was compared with the threshold."""
     watch, alarms, largest, windows = Watch(), [], float("-inf"), 0
-    step = 0
     for record in records:
-        before = watch.before
-        cause = watch.see(record, record["step"] - step, growth)
-        step = record["step"]
+        before, step = watch.before, record["step"]
+        cause = watch.see(record, growth)
         if cause:
             alarms.append(step)
             watch.last_growth = step

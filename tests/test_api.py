@@ -14,7 +14,7 @@ from metagrove.errors import InputError, RunError
 from metagrove.run.api import padded_size
 from metagrove.run.config import check_config, from_json, to_json
 from metagrove.run.presets import PRESETS, preset
-from metagrove.run.train import validate
+from metagrove.run.validate import validate
 from metagrove.sources import Source
 from metagrove.task import Spec, Task, all_real
 

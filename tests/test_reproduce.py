@@ -15,7 +15,7 @@ from metagrove.run.config import check_config
 from metagrove.run.experiments import BUDGETS, EXPERIMENTS, SEARCHES, Budget, Experiment, Row, Search
 from metagrove.run.presets import preset
 from metagrove.run.reproduce import flags, reproduce, train_in_own_process, with_steps_chosen
-from metagrove.run.train import validate
+from metagrove.run.validate import validate
 
 TINY = {"steps": 4, "meta_batch": 2, "log_every": 2, "validate_every": 2, "validation_tasks": 10, "test_steps": 2}
 TINY_NET = {"hidden": (4,), "inner_steps": 1}

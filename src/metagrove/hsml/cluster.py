@@ -40,10 +40,12 @@ class Level(eqx.Module):
             return jnp.ones((cluster_repr.shape[0], 1))
         scale = self.scale if self.log_scale is None else self.scale * jnp.exp(self.log_scale)
         offsets = (cluster_repr[:, None] - self.centers[None]) / scale
-        assignment = jax.nn.softmax(-jnp.square(offsets).sum(-1) / 2, axis=-1)
+        logits = -jnp.square(offsets).sum(-1) / 2
         if self.mass is None:
-            return assignment
-        weighed = assignment * at_least_zero(self.mass)[None]
+            return jax.nn.softmax(logits, axis=-1)
+        mass = at_least_zero(self.mass)[None]
+        top = jax.lax.stop_gradient(jnp.where(mass > 0, logits, -jnp.inf).max(-1, keepdims=True))
+        weighed = jnp.exp(jnp.minimum(logits - top, 0)) * mass
         return weighed / (weighed.sum(-1, keepdims=True) + 1e-12)
 
     def misfit(self, place: Float[Array, " d"]) -> Float[Array, ""]:

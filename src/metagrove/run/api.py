@@ -122,7 +122,7 @@ def load(folder: str | Path, *, learner: Learner | None = None, source: Source |
     path = folders.resolve(folder)
     config = from_json(files.read_json(path / "run.json")["config"], learner=learner, source=source)
     check_config(config)
-    config = dataclasses.replace(config, learner=as_grown(config.learner, files.read_json(path / "best.json")))
+    config = as_grown(config, files.read_json(path / "best.json"))
     like = eqx.filter_eval_shape(functools.partial(config.learner.init, config.source.spec), key=stream("init", 0))
     meta, about = checkpoint.load(path, "best", like)
     return Run(path, config, meta, about)

@@ -11,7 +11,7 @@ from metagrove.errors import InputError, too_few
 from metagrove.hsml.grow import GrowthStart
 from metagrove.hsml.learner import HSML
 from metagrove.learner import Learner
-from metagrove.losses import cross_entropy, mse
+from metagrove.losses import cross_entropy, metric_of, mse
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.mlp import MLPNet
 from metagrove.rivals.arml import ARML
@@ -168,9 +168,11 @@ def check_config(config: Config) -> None:
     net: Any = getattr(config.learner, "net", None)
     problems = training_problems(config.training) + config.source.problems() + config.learner.problems()
     problems += net.problems() if hasattr(net, "problems") else []
-    problems += growth_problems(config) if config.training.growth.growth_window else []
+    problems += [] if problems else growth_problems(config)
     if problems:
         raise InputError("; ".join(problems))
+    if isinstance(config.source, Stream):
+        config.source.begins(config.training.steps)
 
 
 def training_problems(training: Training) -> list[str]:
@@ -188,6 +190,8 @@ def training_problems(training: Training) -> list[str]:
 def growth_problems(config: Config) -> list[str]:
     """What keeps this learner from growing as asked."""
     growth, learner = config.training.growth, config.learner
+    if not growth.growth_window:
+        return ["retire_below needs a growth_window"] if growth.retire_below else []
     if not isinstance(learner, HSML):
         return [f"growth_window must be 0 for {type(learner).__name__}: it has no clusters"]
     problems = too_few(growth, "growth_window")
@@ -195,8 +199,10 @@ def growth_problems(config: Config) -> list[str]:
         problems += [f"growth_threshold must be positive, got {growth.growth_threshold}"]
     if learner.clusters[0] < 2:
         problems += [f"clusters must begin with two or more to grow, got {learner.clusters}"]
-    if growth.growth_start == "unchanged" and not learner.masses:
-        problems += ["growth_start unchanged needs --masses"]
+    if growth.growth_start == "unchanged" and (growth.growth_parents or not learner.masses):
+        problems += ["growth_start unchanged needs --masses, and --no-growth-parents"]
+    if growth.growth_detector == "ratio" and metric_of(learner.loss).higher_is_better and growth.growth_threshold >= 1:
+        problems += [f"growth_threshold must be below 1 for an accuracy, got {growth.growth_threshold}"]
     if growth.growth_window % config.training.log_every:
         problems += [f"growth_window must be a multiple of log_every, got {growth.growth_window}"]
     if growth.growth_detector != "ratio" and growth.growth_window < 3 * config.training.log_every:

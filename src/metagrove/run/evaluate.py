@@ -30,7 +30,7 @@ class Scores:
     first_step: int = 0
     """Inner steps of the first column."""
     answers: np.ndarray | None = None  # (num_tasks, y_dim)
-    """The prediction for each task's first query after the last step: to see how much a model's answers change."""
+    """The prediction for each task's first query after the last step, if asked for: to see how far answers change."""
 
     def after(self, step: int) -> np.ndarray:
         """Every task's score after so many inner steps."""
@@ -47,6 +47,7 @@ def score_tasks(
     steps: int,
     every_step: bool = True,
     tasks_in_flight: int = BATCH,
+    answers: bool = False,
 ) -> Scores:
     """Adapt to each task without randomness and score its query set, after every step or after the last alone.
 
@@ -57,17 +58,19 @@ def score_tasks(
     size = min(BATCH, num_tasks)
     batches = [
         jax.device_get(
-            _score_batch(learner, meta, tasks, key, jnp.asarray(start), size, steps, every_step, tasks_in_flight)
+            _score_batch(
+                learner, meta, tasks, key, jnp.asarray(start), size, steps, every_step, tasks_in_flight, answers
+            )
         )
         for start in range(0, num_tasks, size)
     ]
-    by_step, family, shares, answers = zip(*batches, strict=True)
+    by_step, family, shares, answered = zip(*batches, strict=True)
     return Scores(
         np.concatenate(by_step)[:num_tasks].astype(np.float64),
         np.concatenate(family)[:num_tasks],
         None if shares[0] is None else np.concatenate(shares)[:num_tasks],
         first_step=0 if every_step else steps,
-        answers=np.concatenate(answers)[:num_tasks],
+        answers=np.concatenate(answered)[:num_tasks] if answers else None,
     )
 
 
@@ -103,6 +106,7 @@ def _score_batch(
     steps: int,
     every_step: bool,
     tasks_in_flight: int,
+    answers: bool,
 ):
     score = metric_of(learner.loss).score
 
@@ -111,9 +115,9 @@ def _score_batch(
         predictor, info = learner.adapt(meta, task.support, steps=steps)
         shares = info.assignments[0][0] if info.assignments else None
         prediction = predictor(task.query.x, task.query.mask)
-        if every_step:
-            return after_each_step(info.path, task.query, score), task.family, shares, prediction[0]
-        return score(prediction, task.query.y, task.query.mask)[None], task.family, shares, prediction[0]
+        last = score(prediction, task.query.y, task.query.mask)[None]
+        by_step = after_each_step(info.path, task.query, score) if every_step else last
+        return by_step, task.family, shares, prediction[0] if answers else None
 
     return over_tasks(one, start + jnp.arange(size), tasks_in_flight=tasks_in_flight)
 

@@ -68,14 +68,20 @@ def check_same_config(folder: Path, config: dict[str, Any]) -> None:
     if not (folder / "run.json").exists():
         raise RunError(f"{folder} holds no run to resume: leave --resume out to begin one")
     stored = files.read_json(folder / "run.json")["config"]
-    different = [
-        f"{name} was {stored[part].get(name)!r}, now {value!r}"
-        for part in config
-        for name, value in config[part].items()
-        if name in stored[part] and stored[part][name] != value  # a setting that is newer than the run had its default
-    ]
+    different = differences(stored, config)
     if different:
         raise InputError(f"{folder} was begun with other settings ({'; '.join(different)}): resume with the same ones")
+
+
+def differences(stored: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Settings that are not what they were; one that is newer than the run had its default."""
+    found = []
+    for name, value in now.items():
+        if name in stored and isinstance(value, dict) and isinstance(stored[name], dict):
+            found += differences(stored[name], value)
+        elif name in stored and stored[name] != value:
+            found.append(f"{name} was {stored[name]!r}, now {value!r}")
+    return found
 
 
 def provenance(command: str) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Noticing that the tasks have changed, and growing for it (paper, algorithm 1, lines 3-5 and 12)."""
+"""Noticing that the tasks have changed, and growing for it (paper, algorithm 1, lines 3-5 and 12).
+
+What is watched is the loss as it is trained, ξ·L_r included; the accuracy of a classifier; or, with `novelty`, how far
+tasks lie from all centres.
+"""
 
 import dataclasses
 import math
@@ -11,11 +15,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.hsml.grow import grow, shrink
 from metagrove.hsml.learner import HSML, HSMLMeta
-from metagrove.learner import Learner
 from metagrove.outer import over_tasks
-from metagrove.run.config import Growth, Training
+from metagrove.run.config import Config, Growth, Training
 from metagrove.run.evaluate import Scores
+from metagrove.run.randomness import stream
+from metagrove.run.validate import validation_scores
 from metagrove.sources import TaskDraw
+from metagrove.sources.stream import tasks_at
 
 PROBE = 100
 """Tasks of the stream among which those that fit worst are looked for."""
@@ -32,19 +38,20 @@ class Watch:
     before: list[list[float]] = dataclasses.field(default_factory=list)
     """The same of the last window."""
     last_growth: int = 0
+    last_step: int = 0
 
-    def see(self, record: dict[str, Any], num_steps: int, growth: Growth) -> dict[str, Any] | None:
+    def see(self, record: dict[str, Any], growth: Growth) -> dict[str, Any] | None:
         """Take in a block of training; at the end of a window that calls for growth, its cause."""
+        num_steps, self.last_step = record["step"] - self.last_step, record["step"]
         watched = "misfit" if growth.growth_detector == "novelty" else "accuracy" if "accuracy" in record else "loss"
         self.blocks.append([float(num_steps), record[watched]])
         if record["step"] % growth.growth_window:
             return None
         before, self.before, self.blocks = self.before, self.blocks, []
-        resting = record["step"] < self.last_growth + growth.growth_cooldown
-        if not before or resting:
+        if not before or record["step"] < self.last_growth + growth.growth_cooldown:
             return None
         cause = compare_windows(before, self.before, growth, higher_is_better=watched == "accuracy")
-        return cause if cause["grow"] else None
+        return {"watched": watched, **cause} if cause.pop("grow") else None
 
 
 def compare_windows(
@@ -55,7 +62,7 @@ def compare_windows(
     cause: dict[str, Any] = {"last_window": old, "this_window": new, "detector": growth.growth_detector}
     if growth.growth_detector == "ratio":
         worse = new < growth.growth_threshold * old if higher_is_better else new > growth.growth_threshold * old
-        return {**cause, "ratio": new / old, "grow": bool(worse)}
+        return {**cause, "ratio": new / old if old else math.inf, "grow": bool(worse)}
     t = welch_t([mean for _, mean in now], [mean for _, mean in before]) * (-1 if higher_is_better else 1)
     return {**cause, "t": t, "grow": bool(t > growth.growth_t)}
 
@@ -69,6 +76,39 @@ def welch_t(first: list[float], second: list[float]) -> float:
     """(mean₁ - mean₂) / √(s₁²/n₁ + s₂²/n₂)."""
     spread = sum(np.var(one, ddof=1) / len(one) for one in (first, second))
     return float((np.mean(first) - np.mean(second)) / max(math.sqrt(spread), 1e-12))
+
+
+def change_clusters(
+    config: Config, state: Any, tasks: TaskDraw, record: dict[str, Any], watch_data: dict[str, Any]
+) -> tuple[Config, Any]:
+    """Add a cluster if training calls for it, or remove those that nothing uses.
+
+    What was done goes into `record`, what was seen into `watch_data`; `state` is that of `run.train`.
+    """
+    training, growth, learner = config.training, config.training.growth, config.learner
+    assert isinstance(learner, HSML), "see growth_problems"
+    watch, step = Watch(**watch_data), record["step"]
+    resting = step < watch.last_growth + growth.growth_cooldown or step == training.steps
+    cause = watch.see(record, growth)
+    new, meta, opt_state, event = learner, state.meta, state.opt_state, None
+    if cause is not None and learner.clusters[0] < growth.most_clusters and not resting:
+        watch.last_growth = step
+        key = jax.random.fold_in(stream("growth", training.seed), step)
+        mix = tasks_at(tasks, state.step, training.steps)
+        new, meta, opt_state = grow_now(new, meta, opt_state, mix, training, key=key)
+        event = {"cause": cause, "start": growth.growth_start}
+    elif growth.retire_below and "validation" in record and not resting:
+        shares = np.array(record["validation"]["shares"])
+        new, meta, opt_state, gone = retire(new, meta, opt_state, shares, growth)
+        event = {"cause": {"retired": gone, "shares": shares.tolist()}} if gone else None
+    watch_data.update(dataclasses.asdict(watch))
+    if event is None:
+        return config, state
+    grown = dataclasses.replace(config, learner=new)
+    changed = relative_change(validation_scores(config, state.meta), validation_scores(grown, meta))
+    clusters = {"from": list(learner.clusters), "clusters": list(new.clusters)}
+    record["growth"] = {**clusters, **event, "changed": changed}
+    return grown, dataclasses.replace(state, meta=meta, opt_state=opt_state)
 
 
 def grow_now(
@@ -125,12 +165,25 @@ def relative_change(before: Scores, after: Scores) -> float:
     return float(np.sqrt(np.square(new - old).mean() / max(np.square(old).mean(), 1e-12)))
 
 
-def as_grown(learner: Learner, about: dict[str, Any]) -> Learner:
-    """The learner as a checkpoint has it: with as many clusters as had grown by then."""
+def as_grown(config: Config, about: dict[str, Any]) -> Config:
+    """The config as a checkpoint has it: with as many clusters as had grown by then."""
     clusters = about.get("clusters")
-    return learner if clusters is None else dataclasses.replace(learner, clusters=tuple(clusters))
+    if clusters is None or not isinstance(config.learner, HSML):
+        return config
+    return dataclasses.replace(config, learner=dataclasses.replace(config.learner, clusters=tuple(clusters)))
 
 
-def clusters_of(learner: Learner) -> dict[str, Any]:
+def clusters_of(config: Config) -> dict[str, Any]:
     """What a checkpoint must know to be read again."""
-    return {"clusters": list(learner.clusters)} if isinstance(learner, HSML) else {}
+    return {"clusters": list(config.learner.clusters)} if isinstance(config.learner, HSML) else {}
+
+
+def describe_growth(event: dict[str, Any]) -> str:
+    """A growth event in words."""
+    cause, clusters = event["cause"], f"{tuple(event['from'])} -> {tuple(event['clusters'])}"
+    changed = f"answers changed by {100 * event['changed']:.1f} %"
+    if "retired" in cause:
+        return f"clusters {clusters}, {len(cause['retired'])} that nothing used retired; {changed}"
+    decided = f"ratio {cause['ratio']:.2f}" if "ratio" in cause else f"t {cause['t']:.1f}"
+    windows = f"{cause['watched']} from {cause['last_window']:.3f} to {cause['this_window']:.3f}"
+    return f"clusters {clusters}, {windows} ({decided}); {changed}"

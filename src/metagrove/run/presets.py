@@ -116,7 +116,11 @@ def preset(name: str, learner: str | None = None) -> Config:
     if name not in PRESETS:
         raise InputError(name_it(name, PRESETS, "preset"))
     config = PRESETS[name].config
-    return config if learner is None else dataclasses.replace(config, learner=default_learner(learner, config))
+    if learner is None:
+        return config
+    method = default_learner(learner, config)
+    training = config.training if isinstance(method, HSML) else dataclasses.replace(config.training, growth=Growth())
+    return Config(config.source, method, training)
 
 
 def default_learner(name: str, config: Config) -> Learner:

@@ -26,7 +26,7 @@ from metagrove.run.evaluate import Scores, compare, summarize
 from metagrove.run.experiments import EXPERIMENTS, Budget, Experiment, Row, Search, Settings
 from metagrove.run.presets import preset
 from metagrove.run.reports import chosen_seed, stream_story
-from metagrove.run.train import validate
+from metagrove.run.validate import validate
 from metagrove.sources.stream import Stream
 
 PAPER_TASKS = 4_000
@@ -345,7 +345,7 @@ def with_steps_chosen(run: Run, most: int | None) -> Run:
     if most is None:
         return run
     config = run.config.with_settings(test_steps=most)
-    validation = validate(config, config.learner, run.meta, config.training.steps)
+    validation = validate(config, run.meta)
     return dataclasses.replace(run, about={**run.about, "validation": validation})
 
 

@@ -15,28 +15,22 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from metagrove import files
 from metagrove.errors import DivergedError
-from metagrove.hsml.learner import HSML
 from metagrove.learner import Learner, Meta
 from metagrove.losses import is_better, metric_of
 from metagrove.outer import meta_gradient
 from metagrove.run import checkpoint, folders
 from metagrove.run.config import Config, Training, check_config, to_json
-from metagrove.run.evaluate import Scores, best_step, ci95, clustering, only_families, score_tasks
-from metagrove.run.growth import Watch, as_grown, clusters_of, grow_now, relative_change, retire
+from metagrove.run.growth import Watch, as_grown, change_clusters, clusters_of, describe_growth
 from metagrove.run.progress import Progress
 from metagrove.run.randomness import stream
+from metagrove.run.validate import describe, validate
 from metagrove.sources import TaskDraw
-from metagrove.sources.stream import Flow, Stream
-
-VALIDATION_SEED = 0
-"""The same validation tasks for every run, so that runs can be chosen by them."""
-
+from metagrove.sources.stream import Stream, tasks_at
 
 NOTHING_YET: dict[str, Any] = {
     "best": None,
@@ -84,7 +78,7 @@ def run_block(
 
     def meta_step(state: State) -> tuple[State, dict[str, Array]]:
         task_key, learner_key = jax.random.split(jax.random.fold_in(key, state.step))
-        mix = tasks_at(source, state.step, training)
+        mix = tasks_at(source, state.step, training.steps)
         tasks = jax.vmap(mix.sample)(jax.random.split(task_key, training.meta_batch))
         loss, metrics, grads = meta_gradient(
             learner, state.meta, tasks, key=learner_key, tasks_in_flight=training.tasks_in_flight
@@ -114,11 +108,6 @@ def run_block(
     return eqx.combine(after, static), Block(jax.tree.map(lambda s: s / count, sums), finite)
 
 
-def tasks_at(tasks: TaskDraw, step: Int[Array, ""], training: Training) -> TaskDraw:
-    """What draws the tasks of a meta-step: of a stream the mix of that moment, otherwise always the same."""
-    return tasks.at(step, training.steps) if isinstance(tasks, Flow) else tasks
-
-
 def train(config: Config, folder: Path, *, resume: bool = False, command: str = "") -> bool:
     """Train into `folder`; with `resume`, go on from its last checkpoint. False if a person stopped it."""
     check_config(config)
@@ -127,34 +116,35 @@ def train(config: Config, folder: Path, *, resume: bool = False, command: str = 
         folders.check_same_config(folder, to_json(config))  # first: a folder that is not there is not made
     with folders.locked(folder), interruptible() as interrupted:
         tasks = config.source.split("train")
-        learner, state, so_far = begin(config, folder, resume=resume, command=command)
+        config, state, so_far = begin(config, folder, resume=resume, command=command)
         with Progress(training.steps, start=int(state.step)) as progress:
             while (step := int(state.step)) < training.steps:
                 began = time.monotonic()
-                state, block = run_block(learner, tasks, training, state, next_stop(step, config))
+                state, block = run_block(config.learner, tasks, training, state, next_stop(step, config))
                 refuse_nonfinite(block, int(state.step), folder)
                 seconds = time.monotonic() - began
                 record = {"step": int(state.step), **{name: float(mean) for name, mean in block.means.items()}}
                 note_cost(so_far, record["step"] - step, seconds)
                 progress.show(record, steps_per_second=(record["step"] - step) / seconds)
                 if record["step"] in validations(config):
-                    record["validation"] = validate(config, learner, state.meta, record["step"])
-                    keep_if_best(folder, learner, state.meta, record, so_far, config)
+                    record["validation"] = validate(config, state.meta, record["step"])
+                    keep_if_best(folder, config, state.meta, record, so_far)
                     progress.note(f"step {record['step']}: validation {describe(record['validation'])}")
-                learner, state = change_clusters(config, learner, state, tasks, record, record["step"] - step, so_far)
+                if training.growth.growth_window:
+                    config, state = change_clusters(config, state, tasks, record, so_far["watch"])
                 if "growth" in record:
                     progress.note(f"step {record['step']}: {describe_growth(record['growth'])}")
                 folders.append_metrics(folder, record)
                 stop = interrupted()
                 if stop or "validation" in record or "growth" in record:
-                    checkpoint.save(folder, "last", state, {"step": record["step"], **so_far, **clusters_of(learner)})
+                    checkpoint.save(folder, "last", state, {"step": record["step"], **so_far, **clusters_of(config)})
                 if stop:
                     break
     return int(state.step) == training.steps
 
 
-def begin(config: Config, folder: Path, *, resume: bool, command: str) -> tuple[Learner, State, dict[str, Any]]:
-    """A new run folder, or the learner, the state and the story so far of the one that is there."""
+def begin(config: Config, folder: Path, *, resume: bool, command: str) -> tuple[Config, State, dict[str, Any]]:
+    """A new run folder; or of the one there is the config as far as it has grown, the state and the story so far."""
     if not resume or not (folder / "last.json").exists():  # new, or stopped before its first checkpoint
         state = init_state(config)  # first: what cannot start leaves no folder behind that looks like a run
         if resume:
@@ -162,66 +152,12 @@ def begin(config: Config, folder: Path, *, resume: bool, command: str) -> tuple[
         else:
             folders.create(folder, to_json(config), command)
         if isinstance(config.source, Stream):  # what the start knows, for transfer to families that come later
-            first = {"step": 0, "validation": validate(config, config.learner, state.meta, 0)}
-            folders.append_metrics(folder, first)
-        return config.learner, state, copy.deepcopy(NOTHING_YET)
-    learner = as_grown(config.learner, files.read_json(folder / "last.json"))
-    like = eqx.filter_eval_shape(init_state, dataclasses.replace(config, learner=learner))
-    state, about = checkpoint.load(folder, "last", like)
+            folders.append_metrics(folder, {"step": 0, "validation": validate(config, state.meta, 0)})
+        return config, state, copy.deepcopy(NOTHING_YET)
+    config = as_grown(config, files.read_json(folder / "last.json"))
+    state, about = checkpoint.load(folder, "last", eqx.filter_eval_shape(init_state, config))
     folders.cut_metrics(folder, about["step"])
-    return learner, state, {name: about.get(name, value) for name, value in copy.deepcopy(NOTHING_YET).items()}
-
-
-def change_clusters(
-    config: Config,
-    learner: Learner,
-    state: State,
-    tasks: TaskDraw,
-    record: dict[str, Any],
-    num_steps: int,
-    so_far: dict[str, Any],
-) -> tuple[Learner, State]:
-    """Add a cluster if training calls for it, or remove those that nothing uses; what was done goes into `record`."""
-    training, growth = config.training, config.training.growth
-    if not growth.growth_window or not isinstance(learner, HSML):
-        return learner, state
-    watch = Watch(**so_far["watch"])
-    cause = watch.see(record, num_steps, growth)
-    meta, opt_state, event = state.meta, state.opt_state, None
-    new_learner, before = learner, learner.clusters
-    if cause is not None and learner.clusters[0] < growth.most_clusters:
-        watch.last_growth = record["step"]
-        key = jax.random.fold_in(stream("growth", training.seed), record["step"])
-        mix = tasks_at(tasks, state.step, training)
-        new_learner, meta, opt_state = grow_now(learner, meta, opt_state, mix, training, key=key)
-        event = {"cause": cause}
-    elif growth.retire_below and "validation" in record and cause is None:
-        shares = np.array(record["validation"]["shares"])
-        new_learner, meta, opt_state, gone = retire(learner, meta, opt_state, shares, growth)
-        event = {"cause": {"retired": gone, "shares": shares.tolist()}} if gone else None
-    so_far["watch"] = dataclasses.asdict(watch)
-    if event is None:
-        return learner, state
-    old = validation_scores(config, learner, state.meta)
-    new = validation_scores(config, new_learner, meta)
-    record["growth"] = {
-        "from": list(before),
-        "clusters": list(new_learner.clusters),
-        **event,
-        "start": growth.growth_start,
-        "changed": relative_change(old, new),
-    }
-    return new_learner, State(meta, opt_state, state.step)
-
-
-def describe_growth(event: dict[str, Any]) -> str:
-    """A growth event in words."""
-    cause, clusters = event["cause"], f"{tuple(event['from'])} -> {tuple(event['clusters'])}"
-    changed = f"answers changed by {100 * event['changed']:.1f} %"
-    if "retired" in cause:
-        return f"clusters {clusters}, {len(cause['retired'])} that nothing used retired; {changed}"
-    decided = f"ratio {cause['ratio']:.2f}" if "ratio" in cause else f"t {cause['t']:.1f}"
-    return f"clusters {clusters}, from {cause['last_window']:.3f} to {cause['this_window']:.3f} ({decided}); {changed}"
+    return config, state, {name: about.get(name, value) for name, value in copy.deepcopy(NOTHING_YET).items()}
 
 
 def note_cost(so_far: dict[str, Any], num_steps: int, seconds: float) -> None:
@@ -257,48 +193,7 @@ def refuse_nonfinite(block: Block, step: int, folder: Path) -> None:
         )
 
 
-def validation_scores(config: Config, learner: Learner, meta: Meta) -> Scores:
-    """Every validation task's score after each number of inner steps."""
-    return score_tasks(
-        learner,
-        meta,
-        config.source.split("validation"),
-        key=stream("validation", VALIDATION_SEED),
-        num_tasks=config.training.validation_tasks,
-        steps=config.training.test_steps,
-        tasks_in_flight=config.training.tasks_in_flight,
-    )
-
-
-def validate(config: Config, learner: Learner, meta: Meta, step: int) -> dict[str, Any]:
-    """The validation tasks' mean after the best number of inner steps, and that number.
-
-    In a stream the mean is over the families that have come by then; each family's own mean is told for all of them.
-    """
-    everything, names = validation_scores(config, learner, meta), config.source.family_names
-    seen = everything
-    if isinstance(config.source, Stream):
-        seen = only_families(everything, config.source.arrived(max(0, step - 1), config.training.steps))
-    steps = best_step(seen, metric_of(learner.loss))
-    values, agreement = seen.after(steps), clustering(seen)
-    summary = {"value": float(values.mean()), "ci95": float(ci95(values)), "steps": steps}
-    if len(names) > 1:
-        means = {name: everything.after(steps)[everything.family == i] for i, name in enumerate(names)}
-        summary["by_family"] = {name: float(values.mean()) for name, values in means.items() if len(values)}
-    if seen.shares is not None and agreement is not None:
-        summary |= {"nmi": agreement["nmi"], "shares": [float(share) for share in seen.shares.mean(0)]}
-    return summary
-
-
-def describe(validation: dict[str, Any]) -> str:
-    """One validation in words."""
-    agreement = f", clusters against families: NMI {validation['nmi']:.2f}" if "nmi" in validation else ""
-    return f"{validation['value']:.4f} ± {validation['ci95']:.4f} after {validation['steps']} inner steps{agreement}"
-
-
-def keep_if_best(
-    folder: Path, learner: Learner, meta: Meta, record: dict[str, Any], so_far: dict[str, Any], config: Config
-) -> None:
+def keep_if_best(folder: Path, config: Config, meta: Meta, record: dict[str, Any], so_far: dict[str, Any]) -> None:
     """Save the model when no earlier one did better on the validation tasks; in a stream, no earlier one of its phase.
 
     A score on the families of one phase says nothing beside one on those of another.
@@ -309,10 +204,10 @@ def keep_if_best(
     if (
         best is None
         or best.get("phase", 0) < phase
-        or is_better(value, best["validation"]["value"], metric_of(learner.loss).name)
+        or is_better(value, best["validation"]["value"], metric_of(config.learner.loss).name)
     ):
         so_far["best"] = {"step": record["step"], "validation": record["validation"], "phase": phase}
-        about = {**so_far["best"], "seconds": so_far["seconds"], **clusters_of(learner)}
+        about = {**so_far["best"], "seconds": so_far["seconds"], **clusters_of(config)}
         checkpoint.save(folder, "best", meta, about)
 
 

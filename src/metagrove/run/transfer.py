@@ -25,7 +25,7 @@ def transfer(records: Sequence[Record], source: Stream, steps: int, *, higher_is
         return None
     scores = [checks[end] for end in ends]
     start, final, sign = checks[0], scores[-1], 1 if higher_is_better else -1
-    arrivals = source.arrivals()
+    arrivals = {f: phase for f, phase in source.arrivals().items() if all(f in one for one in (start, *scores))}
     early = {family: phase for family, phase in arrivals.items() if phase < len(ends) - 1}
     late = {family: phase for family, phase in arrivals.items() if phase > 0}
     by_family = {
@@ -34,7 +34,24 @@ def transfer(records: Sequence[Record], source: Stream, steps: int, *, higher_is
         "forgetting": {f: max(sign * (one[f] - final[f]) for one in scores[phase:-1]) for f, phase in early.items()},
     }
     means = {name: statistics.fmean(values.values()) if values else None for name, values in by_family.items()}
-    return {**means, "by_family": by_family, "at_phase_ends": dict(zip(map(str, ends), scores, strict=True))}
+    by_phase = [forgotten(scores[: last + 1], arrivals, sign) for last in range(1, len(ends))]
+    return {
+        **means,
+        "by_family": by_family,
+        "forgetting_at_phase_ends": dict(zip(map(str, ends[1:]), by_phase, strict=True)),
+        "at_phase_ends": dict(zip(map(str, ends), scores, strict=True)),
+    }
+
+
+def forgotten(scores: Sequence[dict[str, float]], arrivals: dict[str, int], sign: int) -> float | None:
+    """Mean forgetting up to the last of these phases, over the families that had come before it."""
+    final = scores[-1]
+    each = [
+        max(sign * (one[family] - final[family]) for one in scores[phase:-1])
+        for family, phase in arrivals.items()
+        if phase < len(scores) - 1
+    ]
+    return statistics.fmean(each) if each else None
 
 
 def growth_events(records: Sequence[Record]) -> list[Record]:

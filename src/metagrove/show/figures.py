@@ -64,10 +64,10 @@ def draw_all(run: Run, others: Sequence[Run], out: Path | None, *, seed: int) ->
         if x_shape == (1,):
             figures["assignments"] = assignments_beside_fits(run, others, seed=seed)
             figures["sixteen-tasks"] = sixteen_tasks(run, others, seed=seed)
-        if isinstance(run.config.source, Stream):
+        if isinstance(run.config.source, Stream) and "training" in figures:
             from metagrove.show.stream_figures import stream_curves
 
-            figures["stream"] = stream_curves([run, *others])
+            figures["stream"] = stream_curves([run, *(one for one in others if one.config.source == run.config.source)])
         if len(x_shape) == 3:
             from metagrove.show.image_figures import draw_pictures  # only they need scikit-learn, slow to import
 

@@ -1,5 +1,6 @@
 """How runs fare on a stream (paper, figures 4 and 7): curves, arrivals and growth; and each family's own score."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from metagrove.errors import InputError
 from metagrove.run import folders
 from metagrove.run.api import Run
 from metagrove.show.figures import BLACK, BLUE, FIT_STYLES, GREEN, ORANGE, SKY, VERMILION
@@ -21,21 +21,20 @@ FAMILY_COLORS = (BLUE, ORANGE, GREEN, VERMILION, SKY, BLACK)
 def stream_curves(runs: Sequence[Run]) -> Figure:
     """Above, the training score of each run with its growth; below, the first run's validation score by family."""
     source = runs[0].config.source
-    if not isinstance(source, Stream) or any(run.config.source != source for run in runs):
-        raise InputError("curves of a stream need runs of one and the same stream")
+    assert isinstance(source, Stream)
     figure = Figure(figsize=(8, 6.4))
     above, below = figure.subplots(2, sharex=True)
     steps = runs[0].config.training.steps
-    for run, (color, dashes) in zip(runs, FIT_STYLES, strict=False):
-        records = folders.read_metrics(run.folder)
+    of_each = [folders.read_metrics(run.folder) for run in runs]
+    name = "accuracy" if all("accuracy" in records[-1] for records in of_each) else "loss"
+    for run, records, (color, dashes) in zip(runs, of_each, FIT_STYLES, strict=False):
         trained = [r for r in records if "loss" in r]
-        name = "accuracy" if "accuracy" in trained[0] else "loss"
         at, values = smoothed([r["step"] for r in trained], [r[name] for r in trained])
         above.plot(at, values, dashes, color=color, linewidth=1.2, label=run.folder.name)
         mark_growth(above, records, at, values, color)
-        above.set_ylabel(f"training {name}" + ("" if name == "accuracy" else ", log scale"))
-        if name == "loss":
-            above.set_yscale("log")
+    above.set_ylabel(f"training {name}" + ("" if name == "accuracy" else ", log scale"))
+    if name == "loss":
+        above.set_yscale("log")
     families(below, runs[0], source, steps)
     mark_phases([above, below], source, steps)
     below.set_xlabel("meta-step")
@@ -72,7 +71,7 @@ def families(axes: Axes, run: Run, source: Stream, steps: int) -> None:
     """The validation score of each family, dashed for as long as it is not among the training tasks."""
     checks = [r for r in folders.read_metrics(run.folder) if "by_family" in r.get("validation", {})]
     at = [r["step"] for r in checks]
-    for family, color in zip(source.family_names, FAMILY_COLORS, strict=False):
+    for family, color in zip(source.family_names, itertools.cycle(FAMILY_COLORS), strict=False):
         values = np.array([r["validation"]["by_family"].get(family, np.nan) for r in checks])
         present = np.array([family in source.phases[source.phase_at(max(0, s - 1), steps)].weights for s in at])
         axes.plot(at, values, ":", color=color, linewidth=1)

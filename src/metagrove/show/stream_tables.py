@@ -1,5 +1,6 @@
 """Tables of the experiments on streams; see `show.tables`."""
 
+import math
 from typing import Any
 
 Result = dict[str, Any]
@@ -42,7 +43,7 @@ def events(result: Result) -> list[list[str]]:
     for row in result["rows"]:
         for one in row["seeds"]:
             for event in one["growth"]:
-                cause = event["cause"]
+                cause = {"last_window": math.nan, "this_window": math.nan, **event["cause"]}
                 rows.append(
                     [
                         row["label"],
@@ -65,12 +66,17 @@ def transfers(result: Result) -> list[list[str]]:
         [
             row["label"],
             str(one["seed"]),
-            *(f"{one['transfer'][name]:+.3f}" for name in ("backward", "forward", "forgetting")),
+            *(signed(one["transfer"][name]) for name in ("backward", "forward", "forgetting")),
         ]
         for row in result["rows"]
         for one in row["seeds"]
         if one["transfer"]
     ]
+
+
+def signed(value: float | None) -> str:
+    """A number with its sign; nothing where there is none."""
+    return "" if value is None else f"{value:+.3f}"
 
 
 def cost(result: Result) -> list[list[str]]:

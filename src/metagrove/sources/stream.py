@@ -4,7 +4,7 @@ The timetable is plain data and never depends on the model. A line of it says fr
 
     0: sinusoid line                      from the start
     15000: sinusoid line quadratic        from an iteration on
-    3/7: sinusoid line*2 quadratic        from a fraction of the budget on; lines are drawn twice as often
+    3/7: sinusoid line*2 quadratic        from a fraction of the budget on; lines twice as often as the source has them
 """
 
 import dataclasses
@@ -150,15 +150,20 @@ class Flow(eqx.Module):
         return Mix(self.tasks, self.keep[-1]).sample(key)
 
 
+def tasks_at(tasks: TaskDraw, step: Int[Array, ""], steps: int) -> TaskDraw:
+    """What draws the tasks of a meta-step: of a stream the mix of that moment, otherwise always the same."""
+    return tasks.at(step, steps) if isinstance(tasks, Flow) else tasks
+
+
 def read_phase(line: str, family_names: Sequence[str]) -> Phase:
     """One line of a timetable."""
     start, colon, names = line.partition(":")
     weights: dict[str, float] = {}
-    for word in names.split():
-        name, _, weight = word.rpartition("*") if re.search(r".\*[\d.]+$", word) else (word, "", "1")
-        for one in family_names if name == "*" else [name]:
-            weights[one] = float(weight)
     try:
+        for word in names.split():
+            name, _, weight = word.rpartition("*") if re.search(r".\*[\d.]+$", word) else (word, "", "1")
+            for one in family_names if name == "*" else [name]:
+                weights.setdefault(one, float(weight))
         begin = fractions.Fraction(start.strip())
     except (ValueError, ZeroDivisionError):
         begin = fractions.Fraction(-1)
@@ -171,10 +176,17 @@ def read_phase(line: str, family_names: Sequence[str]) -> Phase:
     return Phase(begin, weights)
 
 
+LOOKED_AT = 5000
+"""Tasks among which every family is looked for."""
+
+
 def refuse_empty(tasks: TaskDraw, weights: Float[Array, "phases families"], timetable: Sequence[str]) -> None:
-    """Refuse a phase for which the source has no tasks: looking for one would never end."""
-    families = jax.jit(jax.vmap(lambda key: tasks.sample(key).family))(jax.random.split(jax.random.key(0), 1000))
+    """Refuse a phase with a family of which the source has no tasks: looking for one would never end."""
+    families = jax.jit(jax.vmap(lambda key: tasks.sample(key).family))(jax.random.split(jax.random.key(0), LOOKED_AT))
     counts = jnp.zeros(weights.shape[1]).at[families].add(1)
-    empty = [line for line, found in zip(timetable, (weights > 0) @ counts, strict=True) if not found]
+    missing = ((weights > 0) & (counts == 0)[None]).any(1)
+    empty = [line for line, lacks in zip(timetable, missing, strict=True) if lacks]
     if empty:
-        raise InputError(f"the source draws no training task of timetable line {empty[0]!r}")
+        raise InputError(
+            f"the source has no training task of a family in timetable line {empty[0]!r}: none in {LOOKED_AT}"
+        )
