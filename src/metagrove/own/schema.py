@@ -5,6 +5,7 @@ and predict without the files it was trained on.
 """
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -131,7 +132,7 @@ class Schema:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return dataclasses.asdict(self)
+        return json.loads(json.dumps(dataclasses.asdict(self)))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Schema":
