@@ -94,6 +94,29 @@ class Show:
 
 
 @dataclasses.dataclass(frozen=True)
+class Report:
+    """Write one HTML file that explains a run: result, training, clusters, tasks, provenance."""
+
+    run: Positional[str]
+    """A run folder, or the name of a released model."""
+    beside: tuple[str, ...] = ()
+    """Other runs of the same tasks, set beside it by paired differences."""
+    out: Path = Path("report.html")
+    """Where the page goes; nothing else is written, and it fetches nothing when opened."""
+    tasks: int = 1000
+    """Test tasks."""
+    seed: int = 0
+    """Decides which tasks."""
+
+    def __call__(self) -> None:
+        from metagrove.run.api import load
+        from metagrove.show.report import write_report
+
+        others = [load(run) for run in self.beside]
+        print(write_report(load(self.run), others, self.out, num_tasks=self.tasks, seed=self.seed))
+
+
+@dataclasses.dataclass(frozen=True)
 class Demo:
     """Train HSML and MAML for about two minutes, set them beside a released model, draw the figures."""
 
@@ -157,6 +180,7 @@ COMMANDS = {
     "evaluate": Evaluate,
     "compare": Compare,
     "show": Show,
+    "report": Report,
     "list": List,
     "demo": Demo,
     "reproduce": Reproduce,
@@ -169,6 +193,7 @@ metagrove learns how to learn from many small problems that are not all alike.
   metagrove evaluate RUN                               score a run on fresh tasks
   metagrove compare RUN RUN ...                        the same tasks for each, paired differences
   metagrove show RUN                                   draw its figures
+  metagrove report RUN [--beside RUN ...]              one HTML page that explains it
   metagrove list                                       presets, learners and released models
   metagrove demo                                       a tour of about two minutes
   metagrove reproduce NAME                             a whole experiment of the paper, resumable
