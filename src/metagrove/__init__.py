@@ -5,6 +5,7 @@ from metagrove.learner import Info, Learner
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.mlp import MLPNet
 from metagrove.nets.own import per_example
+from metagrove.own.training import train_own
 from metagrove.rivals.arml import ARML
 from metagrove.rivals.bmaml import BMAML
 from metagrove.rivals.maml import MAML
@@ -51,4 +52,5 @@ __all__ = [
     "load",
     "per_example",
     "train",
+    "train_own",
 ]

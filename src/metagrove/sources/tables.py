@@ -104,7 +104,7 @@ class TableTasks(eqx.Module):
         """All rows of one task."""
         task = jnp.asarray(index)
         size = jnp.minimum(self.shots, self.counts[task] - 1)
-        return self._task(jax.random.fold_in(jax.random.key(0), index), task, size, self.most - 1)
+        return self._task(jax.random.fold_in(jax.random.key(0), index), task, size, max(1, self.most - self.shots))
 
     def each(self) -> "tuple[TableTasks, ...]":
         """Each task apart."""
@@ -202,7 +202,7 @@ def open_split(source: Tables, split: Split) -> TableTasks:
         most=most,
         shots=source.shots,
         min_shots=least,
-        queries=min(source.queries, most - 1),
+        queries=min(source.queries, max(1, most - least)),
     )
 
 
