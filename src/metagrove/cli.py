@@ -103,10 +103,10 @@ class Report:
     """Other runs of the same tasks, set beside it by paired differences."""
     out: Path = Path("report.html")
     """Where the page goes; nothing else is written, and it fetches nothing when opened."""
-    tasks: int = 1000
-    """Test tasks."""
-    seed: int = 0
-    """Decides which tasks."""
+    tasks: int | None = None
+    """Test tasks; by default 1,000, or those that the run's baselines were measured on."""
+    seed: int | None = None
+    """Decides which tasks; likewise."""
 
     def __call__(self) -> None:
         from metagrove.run.api import load
@@ -190,6 +190,7 @@ USAGE = """\
 metagrove learns how to learn from many small problems that are not all alike.
 
   metagrove train PRESET [--learner NAME] [settings]   train; `metagrove train PRESET --help` lists every setting
+  metagrove train own --tasks TABLES --target NAME     train on your own tables; own-images: on a pool of pictures
   metagrove evaluate RUN                               score a run on fresh tasks
   metagrove compare RUN RUN ...                        the same tasks for each, paired differences
   metagrove show RUN                                   draw its figures
@@ -265,6 +266,10 @@ def train(args: list[str]) -> int:
         print(train_usage())
         return 0 if rest else 2
     name, *rest = rest
+    if name in ("own", "own-images"):
+        from metagrove.own.command import main as own
+
+        return own(name, rest, learner, FLAT)
     settings = tyro.cli(
         Train,
         args=rest,
@@ -300,6 +305,8 @@ def train_usage() -> str:
             "metagrove train PRESET [--learner NAME] [settings]",
             "",
             *lines,
+            f"  {'own':<20} your own tables: --tasks FILE_OR_FOLDER --task-column NAME --target NAME",
+            f"  {'own-images':<20} a pool of your own pictures: --pool NAME",
             "",
             "`metagrove train PRESET --help` lists every setting.",
         ]

@@ -8,21 +8,29 @@ from pathlib import Path
 import metagrove
 from metagrove.errors import InputError
 from metagrove.files import save_error, write_atomically
+from metagrove.own.baselines import read_baselines
 from metagrove.run import folders
 from metagrove.run.api import Run
 from metagrove.show.figures import FIT_STYLES
 from metagrove.show.report_data import look
 from metagrove.show.report_html import Html, tag
-from metagrove.show.report_rivals import refuse_unlike, standings
+from metagrove.show.report_rivals import measured_before, refuse_unlike, standings
 from metagrove.show.report_sections import SECTIONS, Story, header
 from metagrove.show.report_tasks import Sketcher, units_of
 
+TASKS = 1000
+"""Test tasks, if nobody says."""
 NOTHING_ELSE = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{}'"
 """The page may fetch nothing and run no script but its own."""
 
 
-def write_report(run: Run, others: Sequence[Run], out: Path, *, num_tasks: int, seed: int) -> Path:
-    """Look at the run's test tasks and write the page; its path."""
+def write_report(
+    run: Run, others: Sequence[Run], out: Path, *, num_tasks: int | None = None, seed: int | None = None
+) -> Path:
+    """Look at the run's test tasks and write the page; its path.
+
+    By default the tasks are those that its baselines were measured on, or the first 1,000 of seed 0.
+    """
     if out.is_dir():
         raise InputError(f"--out must be a file, {out} is a folder: try {out / 'report.html'}")
     if len(others) >= len(FIT_STYLES):
@@ -36,18 +44,23 @@ def write_report(run: Run, others: Sequence[Run], out: Path, *, num_tasks: int, 
     return out
 
 
-def story(run: Run, others: Sequence[Run], *, num_tasks: int, seed: int) -> Story:
+def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int | None) -> Story:
     """All that the page tells."""
     refuse_unlike(run, others)
-    seen = look(run, num_tasks=num_tasks, seed=seed)
+    baselines = read_baselines(run.folder)
+    usual = (TASKS, 0) if baselines is None else (baselines["num_draws"] * baselines["num_tasks"], baselines["seed"])
+    which = {"num_tasks": usual[0] if num_tasks is None else num_tasks, "seed": usual[1] if seed is None else seed}
+    seen = look(run, **which)
+    beside = standings(run, seen, others, **which)
     return Story(
         run=run,
         others=tuple(others),
         seen=seen,
-        standings=tuple(standings(run, seen, others, seed=seed)),
+        standings=(*beside, *([] if baselines is None else measured_before(baselines))),
+        baselines=baselines,
         records=tuple(folders.read_metrics(run.folder)),
         sketcher=Sketcher(run, units_of(run.config.source)),
-        seed=seed,
+        **which,
     )
 
 

@@ -55,7 +55,7 @@ def about(told: Any) -> Html:
 def report_command(told: Any) -> str:
     """How this page was made, without the paths of the machine it was made on."""
     beside = ["--beside", *(other.folder.name for other in told.others)] if told.others else []
-    how = ["--tasks", str(len(told.seen.scores)), "--seed", str(told.seed)]
+    how = ["--tasks", str(told.num_tasks), "--seed", str(told.seed)]
     return shlex.join(["metagrove", "report", told.run.folder.name, *beside, *how])
 
 

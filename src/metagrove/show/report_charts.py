@@ -51,7 +51,7 @@ def curves(
     ci = np.array([check.get("ci95", 0.0) for _, check in checks], np.float64)
     every = np.concatenate([value - ci, value + ci, [] if loss is None else loss[1]])
     positive = value[value > 0] if loss is None else np.concatenate([value[value > 0], loss[1][loss[1] > 0]])
-    log = loss is not None and positive.size > 1 and positive.max() > 20 * positive.min()
+    log = loss is not None and positive.size > 1 and positive.max() > 5 * positive.min()
     frame = Frame(across, axis(positive if log else every, log=log), 300)
     marks = [growth_line(frame, step) for step in grown]
     if loss is not None:
@@ -222,7 +222,7 @@ def heat_cell(share: float) -> Html:
 
 def task_map(seen: Look, at: np.ndarray, chosen: Sequence[int], families: Sequence[str]) -> Html:
     """Tasks as points whose places t-SNE chose, named when pointed at."""
-    wide, high, edge_room = 640, 420, 14
+    wide, high, edge_room = 560, 400, 14
     points = []
     for i, (x, y) in zip(chosen, at.tolist(), strict=True):
         case = seen.cases[i]
@@ -258,8 +258,9 @@ def composition(seen: Look, share: np.ndarray, families: Sequence[str]) -> Html 
         bars.append(tag("rect", title, **place, class_=f"f{f % COLORS}"))
         start += part
     label = ", ".join(f"{families[f]} {percent(part)}" for f, part in parts.items() if part >= 0.005)
+    said = f"mostly {families[most]} ({percent(parts[most])})" if parts[most] > 0.5 else "of several families"
     bar = tag("svg", *bars, class_="composition", height=8, role="img", aria_label=label)
-    return join(bar, tag("p", f"mostly {families[most]} ({percent(parts[most])})", class_="mostly"))
+    return join(bar, tag("p", said, class_="mostly"))
 
 
 def legend(entries: Sequence[tuple[Html, str]], families: Sequence[int] | None = None) -> Html:

@@ -14,7 +14,7 @@ from metagrove.errors import InputError
 from metagrove.learner import Learner, Meta
 from metagrove.losses import Metric, metric_of
 from metagrove.outer import over_tasks
-from metagrove.run.api import Adapted, Run
+from metagrove.run.api import Adapted, Run, draws_of
 from metagrove.run.evaluate import BATCH, Scores, clustering
 from metagrove.show.figures import adapt, test_parts
 from metagrove.sources import TaskDraw
@@ -73,18 +73,34 @@ class Look:
 
 
 def look(run: Run, *, num_tasks: int, seed: int) -> Look:
-    """Adapt to the test tasks that `Run.scores` has, and keep what there is to see."""
-    parts = test_parts(run.config.source, seed)
-    sizes = [num_tasks // len(parts) + (i < num_tasks % len(parts)) for i in range(len(parts))]
+    """Adapt to the test tasks that `Run.scores` has, and keep what there is to see.
+
+    Of a source that draws the same tasks again, a row is the mean over a task's draws, and its case one of them.
+    """
+    source = run.config.source
+    parts = test_parts(source, seed)
+    sizes = draws_of(num_tasks, len(parts), again=source.repeats_tasks)
     if min(sizes) < 2:
         raise InputError(f"--tasks must be at least {2 * len(parts)} for this run, got {num_tasks}")
     found = [_look_at(run, part, key, size) for (part, key), size in zip(parts, sizes, strict=True)]
+    shown = [[middling(each[0])] if source.repeats_tasks else range(n) for each, n in zip(found, sizes, strict=True)]
+    keys = [(part, jax.random.fold_in(key, i)) for (part, key), some in zip(parts, shown, strict=True) for i in some]
+    found = [mean_draw(each) for each in found] if source.repeats_tasks else found
     scores, family, embeddings, assignments = jax.tree.map(lambda *each: np.concatenate(each), *found)
-    keys = [(part, jax.random.fold_in(key, i)) for (part, key), n in zip(parts, sizes, strict=True) for i in range(n)]
-    names = called(family, run.config.source.family_names)
+    names = called(family, source)
     cases = [Case(name, int(f), *key) for name, f, key in zip(names, family, keys, strict=True)]
     metric = metric_of(run.config.learner.loss)
     return Look(scores.astype(np.float64), family, embeddings, assignments, tuple(cases), metric)
+
+
+def middling(scores: np.ndarray) -> int:
+    """The draw whose score is nearest to their mean."""
+    return int(np.argmin(np.nan_to_num(np.abs(scores - scores.mean()), nan=np.inf)))
+
+
+def mean_draw(draws: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    """Of the draws of one task their means."""
+    return jax.tree.map(lambda each: each[:1] if each.dtype.kind == "i" else each.mean(0, keepdims=True), draws)
 
 
 def _look_at(run: Run, part: TaskDraw, key: PRNGKeyArray, num_tasks: int) -> Any:
@@ -119,13 +135,15 @@ def _look_batch(
     return over_tasks(one, start + jnp.arange(size), tasks_in_flight=tasks_in_flight)
 
 
-def called(family: np.ndarray, names: Sequence[str]) -> list[str]:
-    """Tasks without names are numbered in their family: line 1, line 2."""
-    so_far = np.zeros(len(names), int)
+def called(family: np.ndarray, source: Any) -> list[str]:
+    """Tasks' own names, or without them numbers in their family: line 1, line 2."""
+    if hasattr(source, "task_names"):
+        return list(source.task_names("test"))
+    so_far = np.zeros(len(source.family_names), int)
     found = []
     for one in family:
         so_far[one] += 1
-        found.append(f"{names[one]} {so_far[one]}")
+        found.append(f"{source.family_names[one]} {so_far[one]}")
     return found
 
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from metagrove.show.report_html import Html, minus, number, tag
 
-ABOVE, BELOW = 18, 22
-"""Pixels of a plot above its highest value and below its lowest."""
 WIDE = 1000
 """Units across in which curves are written."""
 
@@ -76,6 +74,9 @@ class Frame:
     x: Axis
     y: Axis
     height: int
+    above: int = 18
+    below: int = 22
+    """Pixels above the highest value, and below the lowest."""
 
     def across(self, value: float) -> str:
         """Per cent from the left."""
@@ -83,7 +84,7 @@ class Frame:
 
     def down(self, value: float) -> float:
         """Pixels from the top."""
-        return ABOVE + (1 - self.y.at(value)) * (self.height - ABOVE - BELOW)
+        return self.above + (1 - self.y.at(value)) * (self.height - self.above - self.below)
 
     def line(self, xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray, class_: str) -> Html:
         """A curve; values that are not finite leave a gap."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -40,16 +41,32 @@ def standing(name: str, scores: np.ndarray, seen: Look, families: Sequence[str])
     return Standing(name, float(scores.mean()), float(ci95(scores)), by_family, **gap)
 
 
-def standings(run: Run, seen: Look, others: Sequence[Run], *, seed: int) -> list[Standing]:
+def standings(run: Run, seen: Look, others: Sequence[Run], *, num_tasks: int, seed: int) -> list[Standing]:
     """The run's, and then that of each run beside it."""
     refuse_unlike(run, others)
     source = run.config.source
-    found = [standing(label_of(run), seen.scores, seen, source.family_names)]
     names = distinct([label_of(run), *(label_of(other) for other in others)], [o.folder.name for o in (run, *others)])
+    found = [standing(names[0], seen.scores, seen, source.family_names)]
     for other, name in zip(others, names[1:], strict=True):
-        scored = other.scores(num_tasks=len(seen.scores), seed=seed, steps=other.inner_steps, every_step=False)
+        scored = other.scores(num_tasks=num_tasks, seed=seed, steps=other.inner_steps, every_step=False)
         found.append(standing(name, scored.by_step[:, -1], seen, source.family_names))
     return found
+
+
+def measured_before(baselines: dict[str, Any]) -> list[Standing]:
+    """The yardsticks that were trained beside the run."""
+    return [
+        Standing(
+            f"{row['label']} ({row['variant']})" if row["variant"] else row["label"],
+            row["value"],
+            row["value_ci95"],
+            {family: part["value"] for family, part in row["by_family"].items()},
+            -row["minus_run"]["difference"],
+            row["minus_run"]["ci95"],
+        )
+        for row in baselines["rows"]
+        if "minus_run" in row
+    ]
 
 
 def distinct(labels: Sequence[str], folders: Sequence[str]) -> list[str]:

@@ -31,8 +31,10 @@ class Story:
     others: tuple[Run, ...]
     seen: Look
     standings: tuple[Standing, ...]
+    baselines: dict[str, Any] | None
     records: tuple[dict[str, Any], ...]
     sketcher: Sketcher
+    num_tasks: int
     seed: int
 
     @property
@@ -82,10 +84,19 @@ def headline(told: Story) -> Html:
     tasks = plural(len(told.seen.scores), "test task")
     note = tag(
         "p",
-        f"Mean over {tasks} that it never trained on, ± 95 % confidence interval; {better} is better.",
+        f"Mean over {tasks} that it never trained on, ± 95 % confidence interval; {better} is better.{scale(told)}",
         class_="note",
     )
     return tag("div", big, tag("p", summary(told), class_="summary"), note, class_="headline", id="headline")
+
+
+def scale(told: Story) -> str:
+    """What an error of 1 is, where targets were standardised."""
+    schema = getattr(told.run.config.source, "schema", None)
+    if schema is None or schema.classifies:
+        return ""
+    units = ", ".join(f"{target.name} {number(target.sd)}" for target in schema.targets)
+    return f" Errors are of standardised targets: 1 is a standard deviation of the training tasks' rows ({units})."
 
 
 def summary(told: Story) -> Html:
@@ -115,7 +126,18 @@ def result(told: Story) -> Html:
     )
     detail = charts.by_family(told.standings, told.seen, told.families)
     heading = None if detail is None else tag("h3", f"Mean {metric.name} by family")
-    return section("result", "Result", words, charts.standings_chart(told.standings, metric), heading, detail)
+    chart = charts.standings_chart(told.standings, metric)
+    return section("result", "Result", words, chart, advice(told), heading, detail)
+
+
+def advice(told: Story) -> Html | None:
+    """What the yardsticks trained beside the run say of it."""
+    found = told.baselines
+    if found is None:
+        return None
+    same = (found["num_draws"] * found["num_tasks"], found["seed"]) == (told.num_tasks, told.seed)
+    draws = f" Yardsticks were measured on {plural(found['num_draws'], 'draw')} of each task, seed {found['seed']}."
+    return tag("p", found["advice"], None if same else draws, class_="aside")
 
 
 def training(told: Story) -> Html:
@@ -235,7 +257,7 @@ def tasks(told: Story) -> Html:
         "Worst": order[::-1][:shown],
     }
     content = [
-        tag("h3", title) + tag("div", *(task_card(told, int(i)) for i in chosen), class_="tasks")
+        tag("h3", title) + tag("div", *(task_card(told, int(i)) for i in chosen), class_=f"tasks {told.sketcher.kind}")
         for title, chosen in groups.items()
     ]
     return section("tasks", "Test tasks", task_words(told), drawn_how(told), *map(Html, content))

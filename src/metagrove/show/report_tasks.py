@@ -102,7 +102,7 @@ class Sketcher:
         truth = truth_of(self.run, fit, x)
         predicted = units.y(fit.adapted.predict(x))
         known = [units.y(support[1]), units.y(query[1]), *([] if truth is None else [units.y(truth)])]
-        frame = Frame(room_for_ticks(axis(across), bare), within(axis(*known, pad=0.1), predicted), height)
+        frame = framed(axis(across), within(axis(*known, pad=0.1), predicted), height, bare)
         marks = [] if truth is None else [frame.line(across, units.y(truth), "truth")]
         marks += [spread_band(frame, fit.adapted, x, across, units)]
         marks += [frame.line(across, units.y(o.predict(x)), f"fit fit{i + 1}") for i, o in enumerate(fit.others)]
@@ -120,7 +120,7 @@ class Sketcher:
         true = [self.units.y(y, t) if single else y[:, t] for t in columns]
         said = [self.units.y(predicted, t) if single else predicted[:, t] for t in columns]
         both = axis(*true, pad=0.1)
-        frame = Frame(room_for_ticks(both, bare), within(both, np.concatenate(said)), height)
+        frame = framed(both, within(both, np.concatenate(said)), height, bare)
         ends = [both.low, both.high]
         marks = [frame.dots(t, s, 3.5, f"pair c{i}") for i, (t, s) in enumerate(zip(true, said, strict=True))]
         label = f"{fit.case.name}: predicted against true values of {len(y)} query rows"
@@ -153,9 +153,11 @@ def query_pictures(fit: Fit) -> Html:
     return tag("div", *rows, class_="pictures")
 
 
-def room_for_ticks(across: Axis, bare: bool) -> Axis:
-    """Some of the left is left to the y axis's values."""
-    return across if bare else Axis(across.low - 0.12 * (across.high - across.low), across.high)
+def framed(across: Axis, up: Axis, height: int, bare: bool) -> Frame:
+    """A task's plot: without an axis's values if bare, otherwise some of the left is left to those of y."""
+    if bare:
+        return Frame(across, up, height, above=6, below=6)
+    return Frame(Axis(across.low - 0.12 * (across.high - across.low), across.high), up, height)
 
 
 def real_rows(examples: Examples) -> tuple[np.ndarray, np.ndarray]:
