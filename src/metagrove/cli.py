@@ -11,6 +11,7 @@ from pathlib import Path
 import tyro
 
 from metagrove.errors import STOPPED, MetagroveError
+from metagrove.own.adapt_commands import Adapt, Export, Predict
 from metagrove.run.config import LEARNERS, Config
 from metagrove.run.experiments import BudgetName
 from metagrove.run.presets import PRESETS, preset
@@ -177,6 +178,9 @@ class Train:
 
 
 COMMANDS = {
+    "adapt": Adapt,
+    "predict": Predict,
+    "export": Export,
     "evaluate": Evaluate,
     "compare": Compare,
     "show": Show,
@@ -191,6 +195,9 @@ metagrove learns how to learn from many small problems that are not all alike.
 
   metagrove train PRESET [--learner NAME] [settings]   train; `metagrove train PRESET --help` lists every setting
   metagrove train own --tasks TABLES --target NAME     train on your own tables; own-images: on a pool of pictures
+  metagrove adapt RUN --support ROWS --out FOLDER      fit a run to a new task of yours, from a few rows
+  metagrove predict FOLDER --input ROWS --out CSV      predict for new rows (RUN --support ROWS does both at once)
+  metagrove export FOLDER --out MODEL                  an adapted task for use without this package
   metagrove evaluate RUN                               score a run on fresh tasks
   metagrove compare RUN RUN ...                        the same tasks for each, paired differences
   metagrove show RUN                                   draw its figures

@@ -154,6 +154,17 @@ def map_arrays(fn: Callable[..., Any], *trees: Any) -> Any:
     return jax.tree.map(lambda *leaves: fn(*leaves) if hasattr(leaves[0], "shape") else leaves[0], *trees)
 
 
+def _adapt(learner: Learner, meta: Meta, support: Examples, steps: int) -> tuple[Predictor, Info]:
+    predictor, info = learner.adapt(meta, support, steps=steps)
+    return predictor, dataclasses.replace(info, path=repeat(predictor, 1))
+
+
+adapt_once = eqx.filter_jit(
+    _adapt, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+)
+"""`adapt` without randomness for a process that does it once: compiled in half the time, to slower code."""
+
+
 @eqx.filter_jit
 def adapt_one(learner: Learner, meta: Meta, support: Examples, steps: int) -> tuple[Predictor, Info]:
     """`adapt` without randomness, compiled."""
@@ -162,11 +173,7 @@ def adapt_one(learner: Learner, meta: Meta, support: Examples, steps: int) -> tu
 
 @eqx.filter_jit
 def _adapt_batch(learner: Learner, meta: Meta, supports: Examples, steps: int) -> tuple[Predictor, Info]:
-    def one(support: Examples) -> tuple[Predictor, Info]:
-        predictor, info = learner.adapt(meta, support, steps=steps)
-        return predictor, dataclasses.replace(info, path=repeat(predictor, 1))
-
-    return over_tasks(one, supports)
+    return over_tasks(lambda support: _adapt(learner, meta, support, steps), supports)
 
 
 @eqx.filter_jit

@@ -178,6 +178,11 @@ def from_json(data: Mapping[str, Any], *, source: Source | None = None, learner:
     )
 
 
+def learner_from_json(data: Mapping[str, Any]) -> Learner:
+    """The learner alone."""
+    return _decode(data, LEARNERS, "learner")
+
+
 def _encode(part: Any, classes: Mapping[str, type]) -> dict[str, Any]:
     name = next((name for name, cls in classes.items() if type(part) is cls), None)
     kind = {"name": name} if name else {"custom": qualified(part)}
