@@ -24,6 +24,8 @@ from metagrove.run.train import train
 from metagrove.sources.tables import Tables
 
 FILE = "baselines.json"
+CHOICE_DRAWS = 2
+"""Draws of each validation task by which a yardstick's settings are chosen: a fit for each task takes its time."""
 LABELS = {"hsml": "HSML", "maml": "MAML"}
 Note = Callable[[str], None]
 
@@ -42,7 +44,7 @@ def measure(run: Run, rivals: dict[str, Config], *, num_draws: int, seed: int, n
         told = {"seconds": seconds_of(rival), "folder": f"baselines/{name}"}
         scored[name] = (own_scores(rival, num_draws, seed), told)
     tasks = draw_tasks(source, "test", num_draws=num_draws, seed=seed)
-    validation = draw_tasks(source, "validation", num_draws=num_draws, seed=seed)
+    validation = draw_tasks(source, "validation", num_draws=min(num_draws, CHOICE_DRAWS), seed=seed)
     for name, yardstick in YARDSTICKS.items():
         note(f"fitting {yardstick.label}")
         began = time.monotonic()

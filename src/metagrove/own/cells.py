@@ -19,10 +19,10 @@ def refuse(where: str, row: int, column: str, what: str) -> NoReturn:
 
 
 def is_missing(cell: object) -> bool:
-    """Is this cell empty, or a word for empty?"""
+    """Is this cell empty, a word for empty, NaN, or what pandas has for it?"""
     if isinstance(cell, str):
         return cell.strip().lower() in MISSING
-    return cell is None or cell != cell  # NaN, NaT
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or bool(cell != cell)
 
 
 def missing_cells(cells: np.ndarray) -> np.ndarray:

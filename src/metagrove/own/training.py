@@ -21,7 +21,7 @@ from metagrove.run.train import train as train_into
 from metagrove.sources.tables import Tables, open_tables
 
 Note = Callable[[str], None]
-NUM_DRAWS = 10
+NUM_DRAWS = 5
 """How often each test task is drawn, with other rows as support, when yardsticks are set beside a run."""
 
 

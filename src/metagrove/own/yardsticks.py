@@ -117,17 +117,15 @@ def linear_models(*, classifies: bool) -> dict[str, Model]:
 def gaussian_processes(*, classifies: bool) -> dict[str, Model]:
     """Smooth functions; each task's own marginal likelihood chooses how smooth."""
     from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
     smooth = ConstantKernel(1.0, (1e-3, 1e3)) * RBF(1.0, (0.1, 100.0))
     if classifies:
         return {"smooth": lambda: GaussianProcessClassifier(smooth)}
     noise = WhiteKernel(1e-3, (1e-6, 1.0))
-    line = ConstantKernel(1.0, (1e-3, 1e3)) * DotProduct(1.0, "fixed")
     return {
         "smooth": lambda: GaussianProcessRegressor(smooth + noise),
         "smooth, centred": lambda: GaussianProcessRegressor(smooth + noise, normalize_y=True),
-        "smooth and linear": lambda: GaussianProcessRegressor(smooth + line + noise),
     }
 
 

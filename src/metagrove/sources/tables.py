@@ -27,6 +27,7 @@ from metagrove.sources import Source, Split
 from metagrove.sources.images import draw
 from metagrove.task import Examples, Spec, Task
 
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 MOST_ROWS = 2000
 """Rows of a task that are kept on the device; of a larger one, a seeded choice."""
 
@@ -139,6 +140,8 @@ def open_tables(data: TableData) -> tuple[Tables, list[str]]:
         families=tuple(sorted({task.kind for task in tasks})),
         sha256=checksum(Path(data.tasks)),
     )
+    for part in SPLITS:
+        open_split(source, part)  # every bad cell is refused before anything is trained
     return source, notes + notes_of(source, tasks)
 
 
@@ -167,9 +170,8 @@ def open_tasks(source: Tables) -> dict[Split, tuple[TaskRows, ...]]:
     tasks, _, _ = read_tasks(source)
     split = split_tasks(tasks, source)
     tasks = [task for task in tasks if split[task.name] == "train" or knows(source.schema, task)]
-    parts: tuple[Split, ...] = ("train", "validation", "test")
     found: dict[Split, tuple[TaskRows, ...]] = {
-        part: tuple(task for task in tasks if split[task.name] == part) for part in parts
+        part: tuple(task for task in tasks if split[task.name] == part) for part in SPLITS
     }
     for part, members in found.items():
         if len(members) < FEWEST:
