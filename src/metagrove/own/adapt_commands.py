@@ -29,7 +29,7 @@ class Adapt:
         from metagrove.own.adapting import adapt
         from metagrove.run.api import load
 
-        task = adapt(load(self.run), self.support, steps=self.steps)
+        task = adapt(load(self.run), self.support, steps=self.steps, once=True)
         task.save(self.out)
         tell(task.about, self.json)
 
@@ -64,7 +64,7 @@ class Predict:
             from metagrove.own.adapting import adapt
             from metagrove.run.api import load
 
-            task = adapt(load(self.model), self.support, steps=self.steps)
+            task = adapt(load(self.model), self.support, steps=self.steps, once=True)
         count = predict_file(task, self.input, self.out)
         tell({**task.about, "predictions": count, "out": str(self.out)}, self.json)
 

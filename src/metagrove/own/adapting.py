@@ -11,7 +11,7 @@ from metagrove.own.atlas import places, read_atlas
 from metagrove.own.fitted import Fitted, fitted
 from metagrove.own.read import Table, from_frame, read_table
 from metagrove.own.schema import Column, Schema, shown
-from metagrove.run.adapted import Adapted, adapt_once
+from metagrove.run.adapted import Adapted, adapt_once, adapt_one
 from metagrove.run.api import Run
 from metagrove.run.rows import padded_examples
 from metagrove.task import Spec
@@ -20,26 +20,37 @@ FAR = 95.0
 """A task further out than so many of 100 held-out ones is said to be unlike them."""
 
 
-def adapt(run: Run, support: Any, *, steps: int | None = None) -> Fitted:
-    """Fit a run to a new task: a table (a file, a DataFrame, columns), or for pictures a folder class/*.jpg."""
+def adapt(run: Run, support: Any, *, steps: int | None = None, once: bool = False) -> Fitted:
+    """Fit a run to a new task: a table (a file, a DataFrame, columns), or for pictures a folder class/*.jpg.
+
+    `once` compiles in less time to slower code, for a process that does nothing else.
+    """
     if pictures(run.config.source.spec):
         from metagrove.own.pictures import support_pictures
 
         classes, x, y = support_pictures(Path(support), run.config.source.spec)
-        return fit(run, picture_schema(classes), x, y, steps, ())
+        return fit(run, picture_schema(classes), x, y, steps, (), once=once)
     table = read_table(support) if isinstance(support, str | Path) else from_frame(support)
     schema, ignored = schema_of(run), ignored_columns(run)
     refuse_unseen(table, schema, ignored)
     where = table.columns, table.where, table.rows.tolist()
-    return fit(run, schema, schema.encode_inputs(*where), schema.encode_targets(*where), steps, ignored)
+    x, y = schema.encode_inputs(*where), schema.encode_targets(*where)
+    return fit(run, schema, x, y, steps, ignored, once=once)
 
 
 def fit(
-    run: Run, schema: Schema, x: np.ndarray, y: np.ndarray, steps: int | None, ignored: tuple[str, ...] | None
+    run: Run,
+    schema: Schema,
+    x: np.ndarray,
+    y: np.ndarray,
+    steps: int | None,
+    ignored: tuple[str, ...] | None,
+    *,
+    once: bool = False,
 ) -> Fitted:
     """The same from encoded rows."""
     support, steps = padded_examples(x, y), run.inner_steps if steps is None else steps
-    predictor, info = adapt_once(run.config.learner, run.meta, support, steps)
+    predictor, info = (adapt_once if once else adapt_one)(run.config.learner, run.meta, support, steps)
     task = Adapted(run.config.source.spec, predictor, info)
     about = {"run": run.folder.name, "rows": len(x), "inner_steps": steps, **standing(run, task)}
     return fitted(run.config, schema, predictor, support, about, ignored)

@@ -151,7 +151,7 @@ def on_its_own(predictor: Predictor, support: Examples) -> Predictor:
             return part
         copies = part.biases[0].shape[:-1]  # nets stacked along a first axis, BMAML's, get a support each
         each = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, copies + leaf.shape), support)
-        return dataclasses.replace(part, statistics="support", context=each)
+        return eqx.tree_at(lambda net: net.context, part, each, is_leaf=lambda leaf: leaf is None)
 
     return jax.tree.map(bind, predictor, is_leaf=is_conv4)
 

@@ -33,6 +33,12 @@ class Run:
     meta: Meta
     about: dict[str, Any]
 
+    def __repr__(self) -> str:
+        return f"<{type(self.config.learner).__name__} run {self.folder.name}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Run":
+        return self  # nothing in it changes; scikit-learn copies an estimator's settings for every fold
+
     @property
     def metric(self) -> str:
         """What scores are, e.g. mse or accuracy."""

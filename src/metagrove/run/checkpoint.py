@@ -21,7 +21,7 @@ from metagrove.files import FORMAT, read_json, write_atomically, write_json
 
 def save(folder: Path, name: str, tree: Any, about: Mapping[str, Any]) -> None:
     """Write `name`.json and its arrays into `folder`; on any failure what was there before is still whole."""
-    arrays = safetensors.numpy.save({key: np.asarray(leaf) for key, leaf in named_leaves(tree).items()})
+    arrays = safetensors.numpy.save({key: np.asarray(leaf, order="C") for key, leaf in named_leaves(tree).items()})
     checksum = hashlib.sha256(arrays).hexdigest()
     weights = f"{name}-{checksum[:12]}.safetensors"
     write_atomically(folder / weights, arrays)
