@@ -130,7 +130,14 @@ def blank(learner: Learner, spec: Spec, support_size: int) -> Predictor:
     return eqx.filter_eval_shape(adapted, jax.random.key(0))
 
 
-def fitted(config: Config, schema: Schema, predictor: Predictor, support: Examples, about: Mapping[str, Any]) -> Fitted:
+def fitted(
+    config: Config,
+    schema: Schema,
+    predictor: Predictor,
+    support: Examples,
+    about: Mapping[str, Any],
+    ignored: tuple[str, ...] | None,
+) -> Fitted:
     """A predictor and the support it was adapted to, ready to be used and kept."""
     alone = on_its_own(predictor, support)
     numbers = jax.tree.leaves(eqx.filter(alone, eqx.is_inexact_array))
