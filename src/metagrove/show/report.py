@@ -8,6 +8,7 @@ from pathlib import Path
 import metagrove
 from metagrove.errors import InputError
 from metagrove.files import save_error, write_atomically
+from metagrove.own.atlas import read_atlas
 from metagrove.own.baselines import read_baselines
 from metagrove.run import folders
 from metagrove.run.api import Run
@@ -35,18 +36,17 @@ def write_report(
         raise InputError(f"--out must be a file, {out} is a folder: try {out / 'report.html'}")
     if len(others) >= len(FIT_STYLES):
         raise InputError(f"at most {len(FIT_STYLES) - 1} runs can be set beside one, got {len(others)}")
-    text = page(story(run, others, num_tasks=num_tasks, seed=seed))
+    refuse_unlike(run, others)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise save_error(out.parent, error) from error
-    write_atomically(out, text.encode())
+    write_atomically(out, page(story(run, others, num_tasks=num_tasks, seed=seed)).encode())
     return out
 
 
 def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int | None) -> Story:
     """All that the page tells."""
-    refuse_unlike(run, others)
     baselines = read_baselines(run.folder)
     usual = (TASKS, 0) if baselines is None else (baselines["num_draws"] * baselines["num_tasks"], baselines["seed"])
     which = {"num_tasks": usual[0] if num_tasks is None else num_tasks, "seed": usual[1] if seed is None else seed}
@@ -58,6 +58,7 @@ def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int |
         seen=seen,
         standings=(*beside, *([] if baselines is None else measured_before(baselines))),
         baselines=baselines,
+        atlas=read_atlas(run.folder),
         records=tuple(folders.read_metrics(run.folder)),
         sketcher=Sketcher(run, units_of(run.config.source)),
         **which,

@@ -1,6 +1,7 @@
 """The end of the report: settings and provenance, all that it takes to make the same numbers again."""
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from metagrove import files
@@ -16,9 +17,16 @@ def facts(told: Any) -> Html:
     families = [told.families[i] for i in sorted(set(told.seen.family.tolist()))]
     parts = [label_of(run), *([", ".join(families)] if 1 < len(families) <= 6 else [])]
     parts += [f"{num_parameters(run.meta):,} parameters", plural(run.config.training.steps, "meta-step")]
+    if schema := getattr(run.config.source, "schema", None):
+        parts.insert(1, f"{listed(schema.targets)} from {listed(schema.inputs)}")
     if seconds := run.about.get("seconds"):
         parts.append(f"{duration(seconds)} to the checkpoint in use")
     return tag("p", " · ".join(parts), class_="facts")
+
+
+def listed(columns: Sequence[Any]) -> str:
+    """Names of a few columns, or how many there are."""
+    return ", ".join(c.name for c in columns) if len(columns) <= 4 else f"{len(columns)} columns"
 
 
 def duration(seconds: float) -> str:
@@ -35,8 +43,8 @@ def about(told: Any) -> Html:
     provenance = files.read_json(run.folder / "run.json")["provenance"]
     config = to_json(run.config)
     made = {
-        "trained by": tag("code", provenance.get("command") or "a call from Python"),
-        "this report": tag("code", report_command(told)),
+        "trained by": command(provenance.get("command") or "a call from Python"),
+        "this report": command(report_command(told)),
         "weights": tag("code", f"{run.about.get('weights')}, SHA-256 {run.about.get('sha256')}"),
         "hardware": provenance.get("hardware", "not recorded"),
         "versions": ", ".join(f"{name} {version}" for name, version in provenance.get("versions", {}).items()),
@@ -57,6 +65,12 @@ def report_command(told: Any) -> str:
     beside = ["--beside", *(other.folder.name for other in told.others)] if told.others else []
     how = ["--tasks", str(told.num_tasks), "--seed", str(told.seed)]
     return shlex.join(["metagrove", "report", told.run.folder.name, *beside, *how])
+
+
+def command(text: str) -> Html:
+    """A command, broken between its words alone."""
+    words = [part for word in text.split(" ") for part in (tag("span", word), " ")]
+    return tag("code", *words[:-1], class_="command")
 
 
 def settings(part: dict[str, Any]) -> dict[str, str]:

@@ -9,11 +9,13 @@ import numpy as np
 from metagrove.losses import Metric
 from metagrove.show.report_data import Look
 from metagrove.show.report_html import Html, join, number, percent, table, tag, with_ci
-from metagrove.show.report_plot import Axis, Frame, anchor, axis, plot, short
+from metagrove.show.report_plot import Axis, Frame, Number, anchor, axis, plot, short
 from metagrove.show.report_rivals import Standing
 
 COLORS, SHAPES = 7, 5
 """Of families: after seven the colours, after five the shapes begin again."""
+BINS = 36
+"""Of the histogram."""
 THINNED = 400
 """Most points of the loss curve."""
 
@@ -51,7 +53,7 @@ def curves(
     ci = np.array([check.get("ci95", 0.0) for _, check in checks], np.float64)
     every = np.concatenate([value - ci, value + ci, [] if loss is None else loss[1]])
     positive = value[value > 0] if loss is None else np.concatenate([value[value > 0], loss[1][loss[1] > 0]])
-    log = loss is not None and positive.size > 1 and positive.max() > 5 * positive.min()
+    log = loss is not None and positive.size > 1 and bool(positive.max() > 5 * positive.min())
     frame = Frame(across, axis(positive if log else every, log=log), 300)
     marks = [growth_line(frame, step) for step in grown]
     if loss is not None:
@@ -144,9 +146,9 @@ def swatch(index: int) -> Html:
     return tag("svg", marker(index, 7, 7, 5), class_="swatch", viewBox="0 0 14 14", aria_hidden="true")
 
 
-def marker(index: int, x: float, y: float, r: float, *children: Html) -> Html:
+def marker(index: int, x: Number, y: Number, r: Number, *children: Html, extra: str = "") -> Html:
     """A family's mark: a circle, triangle, square, diamond or triangle upside down in its colour."""
-    kind = f"f{index % COLORS} m{index}"
+    kind = f"f{index % COLORS} m{index}{extra}"
     corners = {
         1: [(0, -1.15), (1.1, 0.8), (-1.1, 0.8)],
         2: [(-0.88, -0.88), (0.88, -0.88), (0.88, 0.88), (-0.88, 0.88)],
@@ -184,7 +186,7 @@ def tree(seen: Look) -> Html:
     return tag("svg", *edges, *nodes, class_="tree", height=down[0] + 46, role="img", aria_label=label)
 
 
-def edge(k: int, to: int, flow: float, shape: tuple[int, ...], down: tuple[float, float]) -> Html:
+def edge(k: int, to: int, flow: float, shape: tuple[int, ...], down: tuple[int, int]) -> Html:
     """From a cluster up to one of the next level."""
     ends = (k + 0.5) / shape[0], (to + 0.5) / shape[1]
     x1, x2 = (f"{short(100 * end)}%" for end in ends)
@@ -194,7 +196,7 @@ def edge(k: int, to: int, flow: float, shape: tuple[int, ...], down: tuple[float
     )
 
 
-def node(name: str, share: float, across: float, y: float, *, crowded: bool) -> Html:
+def node(name: str, share: float, across: float, y: int, *, crowded: bool) -> Html:
     """A cluster."""
     x, r = f"{short(100 * across)}%", short(5 + (8 if crowded else 19) * math.sqrt(share))
     title = tag("title", f"{name}: {percent(share)} of tasks")
@@ -218,19 +220,6 @@ def heat_map(seen: Look, chosen: Sequence[int]) -> Html:
 def heat_cell(share: float) -> Html:
     """A number on its shade."""
     return tag("span", f"{share:.2f}", class_="much" if share > 0.55 else None, style=f"--share:{share:.2f}")
-
-
-def task_map(seen: Look, at: np.ndarray, chosen: Sequence[int], families: Sequence[str]) -> Html:
-    """Tasks as points whose places t-SNE chose, named when pointed at."""
-    wide, high, edge_room = 560, 400, 14
-    points = []
-    for i, (x, y) in zip(chosen, at.tolist(), strict=True):
-        case = seen.cases[i]
-        about = tag("title", describe(seen, i, families))
-        place = edge_room + x * (wide - 2 * edge_room), edge_room + y * (high - 2 * edge_room)
-        points.append(marker(case.family, *place, 5, about))
-    label = f"map of {len(chosen)} test tasks, alike ones near each other"
-    return tag("svg", *points, class_="map", viewBox=f"0 0 {wide} {high}", role="img", aria_label=label)
 
 
 def describe(seen: Look, index: int, families: Sequence[str]) -> str:
@@ -263,6 +252,25 @@ def composition(seen: Look, share: np.ndarray, families: Sequence[str]) -> Html 
     return join(bar, tag("p", said, class_="mostly"))
 
 
+def histogram(seen: Look) -> Html | None:
+    """How test tasks' scores are spread; nothing where fewer than twenty are finite."""
+    values = seen.scores[np.isfinite(seen.scores)]
+    log = not seen.metric.higher_is_better and bool((values > 0).all())
+    if len(values) < 20 or values.min() == values.max():
+        return None
+    across = axis(values, log=log)
+    counts, _ = np.histogram([across.at(v) for v in values], bins=BINS, range=(0, 1))
+    frame = Frame(across, Axis(0, float(counts.max())), 120, above=6)
+    top = [frame.down(float(count)) for count in counts]
+    place = {"width": f"{short(100 / BINS - 0.4)}%", "class": "bar-of"}
+    bars = [
+        tag("rect", x=f"{short(100 * i / BINS)}%", y=short(y), height=short(frame.down(0) - y), **place)
+        for i, y in enumerate(top)
+    ]
+    label = f"{seen.metric.name} of {len(values):,} test tasks, from {number(values.min())} to {number(values.max())}"
+    return plot(frame, *bars, label=label, ticks=(5, 0))
+
+
 def legend(entries: Sequence[tuple[Html, str]], families: Sequence[int] | None = None) -> Html:
     """Marks and what they mean; those of families can be pointed at."""
     one_alone = {} if families is None else {"tabindex": 0}
@@ -271,12 +279,6 @@ def legend(entries: Sequence[tuple[Html, str]], families: Sequence[int] | None =
         tag("li", mark, text, class_=f"k{i}", **one_alone) for i, (mark, text) in zip(numbers, entries, strict=True)
     ]
     return tag("ul", *items, class_="legend")
-
-
-def only_style(families: Sequence[int]) -> Html:
-    """Pointing at a family's entry in the legend fades the other families' tasks."""
-    rules = [f"#map:has(.k{f}:is(:hover,:focus)) .map>:not(.m{f}){{opacity:.1}}" for f in families]
-    return tag("style", Html("".join(rules)))
 
 
 def task_legend(kind: str, names: Sequence[str], *, truth: bool, spread: bool) -> Html | None:

@@ -20,9 +20,6 @@ from metagrove.show.figures import adapt, test_parts
 from metagrove.sources import TaskDraw
 from metagrove.task import Task
 
-MAPPED = 400
-"""Most tasks in the map; with more of them t-SNE takes longer than a person waits."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Case:
@@ -86,11 +83,17 @@ def look(run: Run, *, num_tasks: int, seed: int) -> Look:
     shown = [[middling(each[0])] if source.repeats_tasks else range(n) for each, n in zip(found, sizes, strict=True)]
     keys = [(part, jax.random.fold_in(key, i)) for (part, key), some in zip(parts, shown, strict=True) for i in some]
     found = [mean_draw(each) for each in found] if source.repeats_tasks else found
-    scores, family, embeddings, assignments = jax.tree.map(lambda *each: np.concatenate(each), *found)
+    scores, family, embeddings, assignments = jax.tree.map(joined, *found)
     names = called(family, source)
     cases = [Case(name, int(f), *key) for name, f, key in zip(names, family, keys, strict=True)]
     metric = metric_of(run.config.learner.loss)
-    return Look(scores.astype(np.float64), family, embeddings, assignments, tuple(cases), metric)
+    return Look(scores, family, embeddings, assignments, tuple(cases), metric)
+
+
+def joined(*parts: np.ndarray) -> np.ndarray:
+    """One after the other, in double precision."""
+    together = np.concatenate(parts)
+    return together if together.dtype.kind == "i" else together.astype(np.float64)
 
 
 def middling(scores: np.ndarray) -> int:
@@ -98,7 +101,7 @@ def middling(scores: np.ndarray) -> int:
     return int(np.argmin(np.nan_to_num(np.abs(scores - scores.mean()), nan=np.inf)))
 
 
-def mean_draw(draws: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+def mean_draw(draws: Any) -> Any:
     """Of the draws of one task their means."""
     return jax.tree.map(lambda each: each[:1] if each.dtype.kind == "i" else each.mean(0, keepdims=True), draws)
 
@@ -192,16 +195,3 @@ def spread_out(seen: Look, count: int) -> list[int]:
     chosen = [i for f in families[:count] for i in np.flatnonzero(seen.family == f)[:each].tolist()]
     share = seen.shares[0]
     return sorted(chosen, key=lambda i: (seen.family[i], share[i].argmax(), -share[i].max(), i))
-
-
-def places(embeddings: np.ndarray) -> np.ndarray:
-    """t-SNE: each task's place in a square from 0 to 1, the same on every call."""
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
-
-    centred = embeddings.astype(np.float64)
-    components = PCA(min(50, *centred.shape), svd_solver="full").fit_transform(centred)
-    perplexity = min(30.0, (len(components) - 1) / 3)
-    placed = TSNE(perplexity=perplexity, init="random", method="exact", random_state=0).fit_transform(components)
-    low, high = placed.min(0, keepdims=True), placed.max(0, keepdims=True)
-    return (placed - low) / np.maximum(high - low, 1e-9)

@@ -35,7 +35,7 @@ def join(*parts: Any) -> Html:
     return Html("".join(p if isinstance(p, Html) else html.escape(str(p), quote=False) for p in parts if p is not None))
 
 
-def number(value: float, digits: int = 3) -> str:
+def number(value: int | float, digits: int = 3) -> str:
     """A number as a person writes it: so many digits that count, thousands apart, far ones as powers of ten."""
     if not math.isfinite(value):
         return "not finite"
@@ -48,7 +48,7 @@ def number(value: float, digits: int = 3) -> str:
     return minus(mantissa) + "×10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
-def with_ci(value: float, ci: float, *, signed: bool = False) -> str:
+def with_ci(value: int | float, ci: int | float, *, signed: bool = False) -> str:
     """A mean and half its interval, which says how many digits count."""
     if not (math.isfinite(value) and math.isfinite(ci)):
         return number(value)

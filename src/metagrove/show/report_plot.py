@@ -11,6 +11,8 @@ import numpy as np
 
 from metagrove.show.report_html import Html, minus, number, tag
 
+Number = int | float
+Numbers = Sequence[Number] | np.ndarray
 WIDE = 1000
 """Units across in which curves are written."""
 
@@ -19,19 +21,19 @@ WIDE = 1000
 class Axis:
     """A range of values, from 0 to 1 on the page."""
 
-    low: float
-    high: float
+    low: Number
+    high: Number
     log: bool = False
 
-    def at(self, value: float) -> float:
+    def at(self, value: Number) -> Number:
         """Where a value stands."""
         low, high, here = (self._scaled(v) for v in (self.low, self.high, value))
         return (here - low) / (high - low)
 
-    def _scaled(self, value: float) -> float:
+    def _scaled(self, value: Number) -> Number:
         return math.log10(max(value, 1e-300)) if self.log else value
 
-    def ticks(self, count: int) -> list[float]:
+    def ticks(self, count: int) -> list[Number]:
         """About so many round values."""
         if count == 0:
             return []
@@ -45,7 +47,7 @@ class Axis:
         return [round(i * step, 12) for i in range(first, last + 1)]
 
 
-def log_ticks(low: float, high: float, count: int) -> list[float]:
+def log_ticks(low: Number, high: Number, count: int) -> list[Number]:
     """Powers of ten, or with few of them 1, 2 and 5 of each."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 2, 5) if math.log10(high / low) < 1.5 else (1,)
@@ -53,7 +55,7 @@ def log_ticks(low: float, high: float, count: int) -> list[float]:
     return ticks[:: max(1, round(len(ticks) / (count + 1)))]
 
 
-def axis(*values: np.ndarray | Sequence[float], pad: float = 0.04, log: bool = False) -> Axis:
+def axis(*values: Numbers, pad: float = 0.04, log: bool = False) -> Axis:
     """An axis that holds all finite values, with some room."""
     every = np.concatenate([np.ravel(np.asarray(v, np.float64)) for v in values])
     every = every[np.isfinite(every) & ((every > 0) | (not log))]
@@ -78,15 +80,15 @@ class Frame:
     below: int = 22
     """Pixels above the highest value, and below the lowest."""
 
-    def across(self, value: float) -> str:
+    def across(self, value: Number) -> str:
         """Per cent from the left."""
         return f"{short(100 * self.x.at(value))}%"
 
-    def down(self, value: float) -> float:
+    def down(self, value: Number) -> Number:
         """Pixels from the top."""
         return self.above + (1 - self.y.at(value)) * (self.height - self.above - self.below)
 
-    def line(self, xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray, class_: str) -> Html:
+    def line(self, xs: Numbers, ys: Numbers, class_: str) -> Html:
         """A curve; values that are not finite leave a gap."""
         return self._stretched(path_of(self._points(xs, ys)), class_)
 
@@ -95,13 +97,13 @@ class Frame:
         there, back = self._points(xs, high), self._points(xs[::-1], low[::-1])
         return self._stretched(path_of(there + back) + "z", class_)
 
-    def dots(self, xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray, r: float, class_: str) -> Html:
+    def dots(self, xs: Numbers, ys: Numbers, r: Number, class_: str) -> Html:
         """Round marks, in a group."""
         finite = [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(y)]
         marks = [tag("circle", cx=self.across(x), cy=short(self.down(y)), r=r) for x, y in finite]
         return tag("g", *marks, class_=class_)
 
-    def _points(self, xs: Sequence[float] | np.ndarray, ys: Sequence[float] | np.ndarray) -> list[tuple[float, float]]:
+    def _points(self, xs: Numbers, ys: Numbers) -> list[tuple[Number, Number]]:
         far = 50 * self.height  # a fit may leave the plot by any distance
         return [
             (WIDE * self.x.at(float(x)), min(max(self.down(float(y)), -far), far) if math.isfinite(y) else math.nan)
@@ -113,7 +115,7 @@ class Frame:
         box = f"0 0 {WIDE} {self.height}"
         return tag("svg", path, viewBox=box, width="100%", height=self.height, preserveAspectRatio="none")
 
-    def grid(self, x_ticks: Sequence[float], y_ticks: Sequence[float]) -> Html:
+    def grid(self, x_ticks: Sequence[Number], y_ticks: Sequence[Number]) -> Html:
         """Lines across with their values on them, and the x axis's values below."""
         across = [
             tag("line", x1=0, x2="100%", y1=short(self.down(t)), y2=short(self.down(t)), class_="grid") for t in y_ticks
@@ -132,7 +134,7 @@ def plot(frame: Frame, *marks: Html | None, label: str, ticks: tuple[int, int] =
     return tag("svg", grid, *marks, class_="plot", height=frame.height, role="img", aria_label=label)
 
 
-def path_of(points: Sequence[tuple[float, float]]) -> str:
+def path_of(points: Sequence[tuple[Number, Number]]) -> str:
     """An SVG path through the points that are finite."""
     parts, pen = [], "M"
     for x, y in points:
@@ -142,12 +144,12 @@ def path_of(points: Sequence[tuple[float, float]]) -> str:
     return "".join(parts)
 
 
-def short(value: float) -> str:
+def short(value: Number) -> str:
     """A coordinate with as few digits as the eye needs."""
     return f"{value:.1f}".rstrip("0").rstrip(".") or "0"
 
 
-def tick_text(value: float) -> str:
+def tick_text(value: Number) -> str:
     """A round number in few letters."""
     for size, letter in ((1e9, "bn"), (1e6, "m"), (1e3, "k")):
         if size <= abs(value) < 1000 * size and abs(value) >= 1e4:
@@ -155,6 +157,6 @@ def tick_text(value: float) -> str:
     return minus(f"{value:g}") if value == 0 or 1e-3 <= abs(value) < 1e6 else number(value, 1)
 
 
-def anchor(fraction: float) -> str:
+def anchor(fraction: Number) -> str:
     """Labels at an end of the axis stay inside it."""
     return "first" if fraction < 0.06 else "last" if fraction > 0.94 else "middle"

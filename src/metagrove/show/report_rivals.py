@@ -43,7 +43,6 @@ def standing(name: str, scores: np.ndarray, seen: Look, families: Sequence[str])
 
 def standings(run: Run, seen: Look, others: Sequence[Run], *, num_tasks: int, seed: int) -> list[Standing]:
     """The run's, and then that of each run beside it."""
-    refuse_unlike(run, others)
     source = run.config.source
     names = distinct([label_of(run), *(label_of(other) for other in others)], [o.folder.name for o in (run, *others)])
     found = [standing(names[0], seen.scores, seen, source.family_names)]

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from metagrove.own.atlas import Atlas
 from metagrove.run.api import Run
 from metagrove.show import report_charts as charts
 from metagrove.show.figures import label_of
 from metagrove.show.report_about import about, facts
-from metagrove.show.report_data import MAPPED, Look, fit, places, spread_out, typical
+from metagrove.show.report_data import Look, fit, spread_out, typical
 from metagrove.show.report_html import Html, join, number, percent, plural, table, tag, with_ci
+from metagrove.show.report_map import only_style, points_of
+from metagrove.show.report_map import task_map as draw_map
 from metagrove.show.report_rivals import Standing
 from metagrove.show.report_tasks import Sketcher, card, score_text
 
@@ -32,6 +35,7 @@ class Story:
     seen: Look
     standings: tuple[Standing, ...]
     baselines: dict[str, Any] | None
+    atlas: Atlas | None
     records: tuple[dict[str, Any], ...]
     sketcher: Sketcher
     num_tasks: int
@@ -233,17 +237,15 @@ def task_map(told: Story) -> Html:
     if seen.embeddings is None:
         words = missing(f"{told.learner} does not embed tasks, so there is no map to draw.")
         return section("map", "Map of tasks", "Which tasks it takes to be alike.", words)
-    chosen = np.unique(np.linspace(0, len(seen.scores) - 1, min(MAPPED, len(seen.scores))).round().astype(int)).tolist()
-    chart = charts.task_map(seen, places(seen.embeddings[chosen]), chosen, told.families)
-    there = np.unique(seen.family[chosen]).tolist()
-    keys = [(charts.swatch(f), told.families[f]) for f in there]
+    points = points_of(seen, told.atlas, told.families)
+    there = sorted({point.family for point in points})
     words = (
-        f"t-SNE of the embeddings of {plural(len(chosen), 'test task')}: those that it takes to be alike lie near each "
+        f"t-SNE of the embeddings of {plural(len(points), 'task')}: those that it takes to be alike lie near each "
         "other; distances between groups mean little. Point at a task for its name, at a family to see it alone."
     )
-    return section(
-        "map", "Map of tasks", words, charts.only_style(there), tag("figure", chart, charts.legend(keys, there))
-    )
+    hollow = " Hollow ones are training and validation tasks." if any(point.known for point in points) else ""
+    keys = charts.legend([(charts.swatch(f), told.families[f]) for f in there], there)
+    return section("map", "Map of tasks", words + hollow, only_style(there), tag("figure", draw_map(points), keys))
 
 
 def tasks(told: Story) -> Html:
@@ -260,7 +262,13 @@ def tasks(told: Story) -> Html:
         tag("h3", title) + tag("div", *(task_card(told, int(i)) for i in chosen), class_=f"tasks {told.sketcher.kind}")
         for title, chosen in groups.items()
     ]
-    return section("tasks", "Test tasks", task_words(told), drawn_how(told), *map(Html, content))
+    spread = charts.histogram(told.seen)
+    every = (
+        None
+        if spread is None
+        else tag("figure", tag("figcaption", f"{told.seen.metric.name} of every test task"), spread)
+    )
+    return section("tasks", "Test tasks", task_words(told), every, drawn_how(told), *map(Html, content))
 
 
 def drawn_how(told: Story) -> Html | None:
@@ -301,9 +309,10 @@ def growth(told: Story) -> Html:
     """When the tree grew, and why."""
     events = [(r["step"], r["growth"]) for r in told.records if "growth" in r]
     if not events:
-        return section(
-            "growth", "Growth", "When the tree was given a cluster more.", missing("The tree did not grow in this run.")
+        grown = (
+            "The tree did not grow in this run." if told.seen.assignments else f"{told.learner} has no tree to grow."
         )
+        return section("growth", "Growth", "When the tree was given a cluster more.", missing(grown))
     rows = [
         [
             f"{step:,}",

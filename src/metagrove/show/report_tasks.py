@@ -6,10 +6,12 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PRNGKeyArray
 
-from metagrove.run.api import Adapted, Run
+from metagrove.run.api import Run
 from metagrove.show.report_data import Fit
 from metagrove.show.report_html import PERCENT, Html, join, number, percent, tag
 from metagrove.show.report_plot import Axis, Frame, axis, plot
@@ -168,11 +170,16 @@ def real_rows(examples: Examples) -> tuple[np.ndarray, np.ndarray]:
 
 def truth_of(run: Run, fit: Fit, x: np.ndarray) -> np.ndarray | None:
     """The function behind a task, where the source knows it."""
-    curve = getattr(run.config.source, "curve", None)
-    return None if curve is None else np.asarray(curve(fit.case.key, jnp.asarray(x)))
+    source = run.config.source
+    return np.asarray(_curve(source, fit.case.key, jnp.asarray(x))) if hasattr(source, "curve") else None
 
 
-def spread_band(frame: Frame, adapted: Adapted, x: np.ndarray, across: np.ndarray, units: Units) -> Html | None:
+@eqx.filter_jit
+def _curve(source: Any, key: PRNGKeyArray, x: Array) -> Array:
+    return source.curve(key, x)
+
+
+def spread_band(frame: Frame, adapted: Any, x: np.ndarray, across: np.ndarray, units: Units) -> Html | None:
     """Two standard deviations about a fit, of a learner that knows them."""
     sd = adapted.spread(x)
     if sd is None:
