@@ -12,12 +12,13 @@ from metagrove.sources.images import Images
 from metagrove.sources.tables import Tables
 
 TRAINING = Training(
-    steps=4000,
+    steps=3000,
     schedule="cosine",
     warmup_steps=200,
     clip_norm=1.0,
     validate_every=500,
     validation_tasks=500,
+    test_steps=15,
 )
 
 
@@ -25,7 +26,7 @@ def table_config(source: Tables, num_tasks: int) -> Config:
     """HSML for tables with so many training tasks."""
     wide = source.schema.x_dim > 20
     classifies = source.schema.classifies
-    net = MLPNet(hidden=(80, 80) if wide else (40, 40), init_sd=0.1 if wide else 0.2, classifies=classifies)
+    net = MLPNet(hidden=(80, 80) if wide else (40, 40), init_sd=0.2 if wide else 0.4, classifies=classifies)
     learner = HSML(
         loss=cross_entropy if classifies else mse,
         net=net,
@@ -35,8 +36,7 @@ def table_config(source: Tables, num_tasks: int) -> Config:
         attention_layers=2,
         clusters=fitting_clusters(num_tasks),
         scales=(0.7,),
-        gate="affine",
-        inner_lr=0.05,
+        inner_lr=0.1,
         reconstruction_weight=0.0,
     )
     return Config(source, learner, TRAINING)
