@@ -151,7 +151,9 @@ def query_pictures(fit: Fit) -> Html:
     rows = [picture_row(support_pictures(fit), f"{fit.case.name}, a support picture of")]
     for turn in range(SHOWN_QUERIES):
         chosen = [int(of[turn]) for c in np.unique(right) if len(of := np.flatnonzero(right == c)) > turn]
-        rows.append(tag("div", *(query_picture(x[i], right[i], said[i], chances[i]) for i in chosen), class_="row"))
+        rows.append(
+            tag("div", *(query_picture(x[i], int(right[i]), int(said[i]), chances[i]) for i in chosen), class_="row")
+        )
     return tag("div", *rows, class_="pictures")
 
 
