@@ -2,6 +2,7 @@
 
 import csv
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -28,7 +29,7 @@ def untrained(folder, config):
     """A run folder with the learner as it was drawn."""
     folder.mkdir(parents=True)
     folders.create(folder, to_json(config), "a test")
-    meta = config.learner.init(config.source.spec, key=jax.random.key(1))
+    meta = eqx.filter_jit(config.learner.init)(config.source.spec, key=jax.random.key(1))
     validation = {"steps": 2, "value": 1.0, "ci95": 0.1}
     checkpoint.save(folder, "best", meta, {"step": 0, "validation": validation, "seconds": 0.0})
     return load(folder)

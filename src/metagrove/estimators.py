@@ -3,7 +3,6 @@
 Without a run they learn from those rows alone, by a ridge-penalised linear fit: the yardstick for what a run knows.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,14 +26,14 @@ class FewShot(BaseEstimator):
 
     classifies = False
 
-    def __init__(self, run: Run | str | Path | None = None, *, steps: int | None = None, alpha: float = 1.0):
+    def __init__(self, run: Any = None, *, steps: Any = None, alpha: Any = 1.0):  # settings are looked at in `fit`
         self.run = run
         self.steps = steps
         self.alpha = alpha
 
     def _opened(self) -> Run:
         """The run, of the right kind."""
-        run = self.run if isinstance(self.run, Run) else load(self.run)  # pyright: ignore[reportArgumentType]
+        run = self.run if isinstance(self.run, Run) else load(self.run)
         if (run.metric == "accuracy") != self.classifies:
             right = "FewShotRegressor" if self.classifies else "FewShotClassifier"
             raise InputError(f"{run.folder.name} was trained for the other kind of target: use {right}")
@@ -53,9 +52,10 @@ class FewShot(BaseEstimator):
         if len(run.config.source.spec.x_shape) > 1:  # pictures: a row is all values of one
             X = np.asarray(X)
             X = X.reshape(len(X), -1) / (255 if X.dtype == np.uint8 else 1)
-        finite = "allow-nan" if schema is not None and schema.fill_missing else True
-        dtype = np.float32 if schema is None else None
-        return validate_data(self, X, *y, reset=False, dtype=dtype, ensure_all_finite=finite, **how)
+        if schema is None:
+            return validate_data(self, X, *y, reset=False, dtype=np.float32, **how)
+        how["ensure_all_finite"] = False  # the schema names the cell that is not, and knows what may be missing
+        return validate_data(self, X, *y, reset=False, dtype=None, **how)
 
     def _inputs(self, run: Run, X: np.ndarray) -> np.ndarray:
         """What the net is given for checked rows."""
@@ -77,7 +77,11 @@ class FewShot(BaseEstimator):
 
 
 class FewShotRegressor(RegressorMixin, FewShot):
-    """Predicts numbers from a few rows of a task. `run` is a trained run or its folder; `alpha` is for none."""
+    """Predicts numbers from a few rows of a task.
+
+    `run` is a trained run or its folder, `steps` inner steps (by default as validated); without a run, `alpha` is the
+    penalty.
+    """
 
     def fit(self, X: Any, y: Any) -> "FewShotRegressor":
         """Adapt to a task's few rows."""
@@ -116,7 +120,7 @@ class FewShotRegressor(RegressorMixin, FewShot):
 
 
 class FewShotClassifier(ClassifierMixin, FewShot):
-    """Predicts classes from a few rows of a task. `run` is a trained run or its folder; `alpha` is for none."""
+    """Predicts classes from a few rows of a task. Settings are those of `FewShotRegressor`."""
 
     classifies = True
 
