@@ -402,7 +402,8 @@ def test_a_file_that_changed_is_refused(table):
 
 
 def drawn(source, split="train", count=200):
-    return jax.vmap(source.split(split).sample)(jax.random.split(jax.random.key(0), count))
+    sample = jax.jit(jax.vmap(source.split(split).sample))
+    return sample(jax.random.split(jax.random.key(0), count))
 
 
 def test_support_and_query_are_different_rows_of_one_task(table):
