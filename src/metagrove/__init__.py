@@ -8,7 +8,6 @@ from metagrove.learner import Info, Learner
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.mlp import MLPNet
 from metagrove.nets.own import per_example
-from metagrove.own.training import train_own
 from metagrove.rivals.arml import ARML
 from metagrove.rivals.bmaml import BMAML
 from metagrove.rivals.maml import MAML
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from metagrove.own.adapting import adapt
     from metagrove.own.export import export
     from metagrove.own.fitted import load_fitted
+    from metagrove.own.training import train_own
 
 __version__ = "0.1.0"
 __all__ = [
@@ -75,6 +75,7 @@ LATER = {
     "adapt": "metagrove.own.adapting",
     "export": "metagrove.own.export",
     "load_fitted": "metagrove.own.fitted",
+    "train_own": "metagrove.own.training",
 }
 
 
