@@ -1,8 +1,10 @@
 """Training on people's own data, from the shell and from Python; yardsticks beside it; clusters chosen."""
 
+import functools
 import json
 import shutil
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,12 +16,14 @@ from metagrove import files
 from metagrove.cli import main
 from metagrove.data import pool
 from metagrove.errors import STOPPED, InputError
+from metagrove.losses import cross_entropy, mse
 from metagrove.own import clusters, training
 from metagrove.own.baselines import known, read_baselines, tabled
 from metagrove.own.command import ImageData, image_source, take_auto, without
 from metagrove.own.defaults import table_config
 from metagrove.own.settings import TableData
 from metagrove.own.yardsticks import YARDSTICKS, best_model, draw_tasks, fitted, linear_models, score
+from metagrove.run.config import LEARNERS, check_config, from_json, to_json
 from metagrove.sources.tables import open_tables
 
 QUICK = {"steps": 4, "meta_batch": 2, "validate_every": 2, "log_every": 2, "validation_tasks": 6, "test_steps": 2}
@@ -242,6 +246,22 @@ def test_defaults_are_sized_to_the_data(table):
     assert learner.net.classifies
     net = learner.net(labelled.spec, key=jax.random.key(0))
     np.testing.assert_allclose(np.exp(net(jnp.ones((4, 1)))).sum(1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_learner_can_be_taken(table, name):
+    """For classes; those that know nothing else refuse numbers."""
+    config = training.own_config(TableData(str(table), "sensor", ("colour",), ("time", "y")), name, print)
+    check_config(config)
+    assert from_json(to_json(config)) == config
+    assert config.learner.loss is cross_entropy
+    eqx.filter_eval_shape(functools.partial(config.learner.init, config.source.spec), key=jax.random.key(0))
+    numbers = TableData(str(table), "sensor", ("y",), ("time",))
+    if name in ("protonet", "matching-net"):
+        with pytest.raises(InputError, match=f"{name} tells classes apart, but y holds numbers"):
+            training.own_config(numbers, name, print)
+    else:
+        assert training.own_config(numbers, name, print).learner.loss is mse
 
 
 # yardsticks

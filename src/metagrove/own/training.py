@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from metagrove import files
 from metagrove.errors import InputError
+from metagrove.losses import cross_entropy
 from metagrove.own import baselines
 from metagrove.own.clusters import choose_clusters
 from metagrove.own.defaults import cluster_candidates, table_config
@@ -116,7 +117,11 @@ def own_config(data: TableData, learner: str | None, note: Note) -> Config:
         f"{counts['test']} for the test; {described(source)}"
     )
     config = table_config(source, counts["train"])
-    return config if learner is None else dataclasses.replace(config, learner=default_learner(learner, config))
+    config = config if learner is None else dataclasses.replace(config, learner=default_learner(learner, config))
+    if config.learner.loss is cross_entropy and not source.schema.classifies:
+        names = ", ".join(data.target)
+        raise InputError(f"{learner} tells classes apart, but {names} holds numbers: choose another --learner")
+    return config
 
 
 def described(source: Tables) -> str:
