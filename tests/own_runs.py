@@ -73,6 +73,12 @@ def schema_run(folder, schema, learner):
     return untrained(folder, Config(Tables(tasks="gone.csv", target=("y",), schema=schema), learner))
 
 
+def sensor_run(folder):
+    """MAML on the columns of `sensors`."""
+    columns = Column(X, "number", 1.5, 0.9), Column(COLOUR, "category", categories=("grün", "red"))
+    return schema_run(folder, Schema(columns, (Column(Y, "number", 63.0, 7.0),)), MAML(net=NET, inner_lr=0.01))
+
+
 def label_run(folder, schema=LABELS):
     learner = MAML(net=MLPNet(hidden=(6,), init_sd=0.5, classifies=True), loss=cross_entropy, inner_lr=0.1)
     return schema_run(folder, schema, learner)
@@ -84,4 +90,4 @@ def value_run(folder):
 
 def picture_run(folder):
     source = Images(datasets=("mine",), size=8, ways=3)
-    return untrained(folder, Config(source, ProtoNet(net=Conv4Net(filters=4, blocks=2))))
+    return untrained(folder, Config(source, ProtoNet(net=Conv4Net(filters=4, blocks=1))))

@@ -5,6 +5,7 @@ import tarfile
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from own_runs import (
@@ -43,12 +44,12 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def task(run):
-    return adapt(run, sensors(5), once=True)
+    return adapt(run, sensors(5))
 
 
 @pytest.fixture(scope="module")
 def labels(tmp_path_factory):
-    return adapt(label_run(tmp_path_factory.mktemp("own") / "labels"), LABEL_ROWS, once=True)
+    return adapt(label_run(tmp_path_factory.mktemp("own") / "labels"), LABEL_ROWS)
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +118,8 @@ def test_the_percentile_is_calibrated():
 
 
 def test_a_task_that_is_unlike_is_said_to_be(run):
-    odd = {X: [1e6, 2e6, 3e6], COLOUR: ["red"] * 3, Y: [-1e7, 1e7, 3e7]}
-    task = adapt(run, odd, steps=0, once=True)
+    odd = {X: [100.0, 200.0, 300.0, 400.0, 500.0], COLOUR: ["red"] * 5, Y: [-1e3, 1e3, 3e3, 1e3, -2e3]}
+    task = adapt(run, odd)
     assert task.about["percentile"] == 100.0
     assert task.about["unlike"]
     assert described(task.about)[-1].startswith("warning: this task looks unlike those")
@@ -226,7 +227,7 @@ def test_bad_support_is_refused(run, content, message, tmp_path, capsys):
 
 def test_support_that_leads_nowhere_finite_is_refused(run):
     with pytest.raises(InputError, match="numbers that are not finite"):
-        adapt(run, {X: [1e10, -1e10], COLOUR: ["red"] * 2, Y: [1e11, 1e11]}, steps=2, once=True)
+        adapt(run, {X: [1e10, -1e10] * 3, COLOUR: ["red"] * 6, Y: [1e11] * 6})
 
 
 def test_outputs_that_cannot_be(task, tmp_path, capsys):
@@ -279,13 +280,14 @@ def test_classes_come_with_probabilities(labels):
 def test_spread_has_columns_of_its_own(tmp_path):
     run = value_run(tmp_path / "bmaml")
     support = {"a": [1.0, 2.0, 3.0], "u": [100.0, 120.0, 90.0], "v": [0.0, 1.0, -1.0]}
-    task = adapt(run, support, once=True)
+    task = adapt(run, support)
     found = task.predict({"a": [1.5, 2.5]})
     assert list(found) == ["u", "v", "u_sd", "v_sd"]
-    x, y = run.config.source.schema.encode_inputs(support, "s"), run.config.source.schema.encode_targets(support, "s")
+    schema, arrays = run.config.source.schema, {name: np.array(cells) for name, cells in support.items()}
+    x, y = schema.encode_inputs(arrays, "s"), schema.encode_targets(arrays, "s")
     spread = run.adapt(x, y).spread([[0.25], [0.75]])
-    np.testing.assert_allclose(found["u_sd"], 20 * spread[:, 0], rtol=1e-3)
-    np.testing.assert_allclose(found["v_sd"], spread[:, 1], rtol=1e-3)
+    np.testing.assert_allclose(found["u_sd"], 20 * spread[:, 0], rtol=1e-4)
+    np.testing.assert_allclose(found["v_sd"], spread[:, 1], rtol=1e-4)
 
 
 def test_pictures_each_on_its_own(pictures, tmp_path):
@@ -388,6 +390,6 @@ def test_a_new_number_of_rows_compiles_nothing(run):
 
 def test_a_run_without_columns_reads_x_and_y(tmp_path):
     run = untrained(tmp_path / "run", Config(Functions(), MAML(net=NET)))
-    task = adapt(run, {"x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 3.0]}, steps=0, once=True)
-    np.testing.assert_allclose(task.predict({"x": [0.5]})["y"], run.meta(np.array([[0.5]], np.float32))[0], rtol=1e-5)
+    task = adapt(run, {"x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 3.0]}, steps=0)
+    np.testing.assert_allclose(task.predict({"x": [0.5]})["y"], run.meta(jnp.array([[0.5]]))[0], rtol=1e-5)
     assert (task.about["most_like"], task.about["percentile"], task.about["unlike"]) == ([], None, None)

@@ -134,16 +134,17 @@ def numpy_conv4(model, arrays, pictures):
 
 @pytest.mark.parametrize("wrap", ["net", "protonet"])
 def test_convolutions_with_the_supports_statistics(wrap, tmp_path):
+    blocks = 1 if wrap == "protonet" else 2
     spec = Spec((9, 9, 3), 2)
-    net = Conv4Net(filters=4, blocks=2)(spec, key=KEYS[7])
+    net = Conv4Net(filters=4, blocks=blocks)(spec, key=KEYS[7])
     support = all_real(jax.random.uniform(KEYS[8], (4, 9, 9, 3)), jnp.eye(2)[jnp.array([0, 1, 0, 1])])
     if wrap == "protonet":
-        net = Prototypes(without_head(net, "it"), jax.random.normal(KEYS[6], (2, 16)), jnp.array([True, True]))
+        net = Prototypes(without_head(net, "it"), jax.random.normal(KEYS[6], (2, 64)), jnp.array([True, True]))
     predictor = on_its_own(net, support)
     classes = Schema((), (Column("class", "category", categories=("cat", "dog")),))
     export(Fitted({}, spec, classes, predictor, 4, {}), tmp_path)
     arrays, model = load_arrays(tmp_path, "model")
-    assert [layer["kind"] for layer in model["layers"]] == ["conv", "conv", "dense"]
+    assert [layer["kind"] for layer in model["layers"]] == ["conv"] * blocks + ["dense"]
     assert model["picture"] == [9, 9, 3]
     pictures = np.asarray(jax.random.uniform(KEYS[9], (3, 9, 9, 3)))
     logits = numpy_conv4(model, arrays, pictures)
