@@ -85,6 +85,13 @@ def test_a_frame_or_a_mapping_is_a_table():
         from_frame({"a": []})
 
 
+def test_dates_are_texts():
+    read = from_frame({"day": np.array(["2020-01-01", "NaT"], "datetime64[D]")})
+    assert read.columns["day"].tolist() == ["2020-01-01", "NaT"]
+    columns = Schema((Column("day", "category", categories=("2020-01-01",)),), (), fill_missing=True)
+    np.testing.assert_array_equal(columns.encode_inputs(read.columns, "frame"), [[1], [0]])
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -7,7 +7,7 @@ import numpy as np
 
 from metagrove.errors import InputError
 
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+MISSING = frozenset({"", "na", "n/a", "<na>", "nan", "nat", "null", "none"})
 """What stands for a missing value, in any case."""
 LARGEST = 1e30
 """Numbers beyond are not measurements."""

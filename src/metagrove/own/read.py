@@ -62,7 +62,7 @@ def from_frame(frame: Any) -> Table:
     names = [str(name) for name in (frame.columns if hasattr(frame, "columns") else frame)]
     refuse_header(names, "the DataFrame")
     given = list(frame.columns) if hasattr(frame, "columns") else list(frame)
-    columns = {name: np.asarray(frame[key]) for name, key in zip(names, given, strict=True)}
+    columns = {name: plain_cells(np.asarray(frame[key])) for name, key in zip(names, given, strict=True)}
     sizes = {name: len(cells) for name, cells in columns.items()}
     if len(set(sizes.values())) > 1:
         raise InputError(f"the columns must have the same number of rows, got {sizes}")
@@ -154,6 +154,15 @@ def parquet_pieces(path: Path, size: int) -> Iterator[Table]:
 
 
 def cells_of(array: Any) -> np.ndarray:
-    """One Arrow column; names that are stored once become cells again."""
+    """One Arrow column; names that are stored once become cells again, dates and lists become text."""
     array = array.dictionary_decode() if hasattr(array, "dictionary_decode") else array
-    return array.to_numpy(zero_copy_only=False)
+    return plain_cells(array.to_numpy(zero_copy_only=False))
+
+
+def plain_cells(cells: np.ndarray) -> np.ndarray:
+    """Numbers and text as they are, anything else as text."""
+    if cells.dtype.kind in "mM":
+        return cells.astype(str).astype(object)
+    if cells.dtype.kind == "O" and any(isinstance(cell, list | dict | np.ndarray) for cell in cells):
+        return np.array([str(cell) for cell in cells], object)
+    return cells
