@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metagrove.errors import InputError
+from metagrove.own.example import GAPMINDER, write_gapminder
 from metagrove.own.read import from_frame, read_table, rows_of
 from metagrove.own.schema import Column, Schema
 from metagrove.own.settings import TableData
@@ -455,3 +456,25 @@ def test_parts_draw_each_task_apart(table):
         task = part.sample(jax.random.key(5))
         rows = np.array(source.split("test").y)[8 * i : 8 * i + 8].ravel().tolist()
         assert set(np.array(task.support.y).ravel().tolist()) <= set(rows) <= values
+
+
+def test_gapminder_is_standardised_on_training_countries(tmp_path):
+    scales = write_gapminder(tmp_path / "gapminder.csv")
+    source, notes = open_tables(dataclasses.replace(GAPMINDER, tasks=str(tmp_path / "gapminder.csv")))
+    assert notes == []
+    assert {split: len(source.task_names(split)) for split in ("train", "validation", "test")} == {
+        "train": 300,
+        "validation": 63,
+        "test": 63,
+    }
+    training = source.split("train")
+    target = source.schema.targets[0]
+    np.testing.assert_allclose([target.mean, target.sd], [0, 1], atol=1e-6)
+    for i in range(3):
+        values = np.concatenate(
+            [np.array(training.y)[12 * t : 12 * t + 12] for t in np.flatnonzero(training.families == i)]
+        )
+        np.testing.assert_allclose([values.mean(), values.std()], [0, 1], atol=1e-5)
+    assert scales["life expectancy"] == pytest.approx((59.37, 13.28), abs=0.01)
+    countries = [{name.rpartition(", ")[0] for name in source.task_names(split)} for split in ("train", "test")]
+    assert not countries[0] & countries[1]
