@@ -25,6 +25,10 @@ class FewShot(BaseEstimator):
     """Abstract: what both have in common."""
 
     classifies = False
+    run_: Run
+    """The run, opened."""
+    task_: Fitted
+    """What it was fitted to."""
 
     def __init__(self, run: Any = None, *, steps: Any = None, alpha: Any = 1.0):  # settings are looked at in `fit`
         self.run = run
@@ -72,8 +76,7 @@ class FewShot(BaseEstimator):
 
     def _predicted(self, X: Any) -> Columns:
         """A fitted task's columns for new rows."""
-        task: Fitted = self.task_
-        return task.columns(self._inputs(self.run_, self._checked(self.run_, X)))
+        return self.task_.columns(self._inputs(self.run_, self._checked(self.run_, X)))
 
 
 class FewShotRegressor(RegressorMixin, FewShot):

@@ -105,8 +105,7 @@ def refuse_unseen(table: Table, schema: Schema, ignored: tuple[str, ...] | None)
 def standing(run: Run, task: Adapted) -> dict[str, Any]:
     """Where a task stands: its shares of the clusters of each level, the known tasks most like it, how far out."""
     atlas, embedding = read_atlas(run.folder), task.task_embedding
-    known = atlas is not None and atlas.embeddings is not None and embedding is not None
-    if not known:
+    if atlas is None or atlas.embeddings is None or embedding is None:
         return {"clusters": shares(task), "most_like": [], "percentile": None, "unlike": None}
     percentile = atlas.percentile(embedding, places(run, embedding[None])[0])
     return {

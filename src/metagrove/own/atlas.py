@@ -95,7 +95,8 @@ def read_atlas(folder: Path) -> Atlas | None:
     if not (folder / "atlas.json").exists():
         return None
     arrays, about = checkpoint.load_arrays(folder, "atlas")
-    return Atlas(*(tuple(about[name]) for name in WORDS), **{name: arrays.get(name) for name in ARRAYS})
+    parts: dict[str, Any] = {name: tuple(about[name]) for name in WORDS}
+    return Atlas(**parts | {name: arrays.get(name) for name in ARRAYS})
 
 
 def make_atlas(run: Run) -> Atlas:

@@ -159,9 +159,8 @@ def _adapt(learner: Learner, meta: Meta, support: Examples, steps: int) -> tuple
     return predictor, dataclasses.replace(info, path=repeat(predictor, 1))
 
 
-adapt_once = eqx.filter_jit(
-    _adapt, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-)
+QUICK: Any = {"compiler_options": {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}}
+adapt_once = eqx.filter_jit(_adapt, **QUICK)
 """`adapt` without randomness for a process that does it once: compiled in half the time, to slower code."""
 
 
