@@ -96,7 +96,8 @@ def read_atlas(folder: Path) -> Atlas | None:
         return None
     arrays, about = checkpoint.load_arrays(folder, "atlas")
     parts: dict[str, Any] = {name: tuple(about[name]) for name in WORDS}
-    return Atlas(**parts | {name: arrays.get(name) for name in ARRAYS})
+    parts.update({name: arrays.get(name) for name in ARRAYS})
+    return Atlas(**parts)
 
 
 def make_atlas(run: Run) -> Atlas:
