@@ -74,7 +74,7 @@ class Tables(TableData, Source):
 
     def task(self, split: Split, index: int) -> Task:
         """All rows of one task: `shots` of them as support, always the same ones, the others as query."""
-        return self.split(split).whole(index)
+        return _whole(self.split(split), jnp.asarray(index))
 
 
 class TableTasks(eqx.Module):
@@ -101,11 +101,10 @@ class TableTasks(eqx.Module):
         size = jax.random.randint(size_key, (), jnp.minimum(self.min_shots, largest), largest + 1)
         return self._task(row_key, task, size, self.queries)
 
-    def whole(self, index: int) -> Task:
+    def whole(self, task: Int[Array, ""]) -> Task:
         """All rows of one task."""
-        task = jnp.asarray(index)
         size = jnp.minimum(self.shots, self.counts[task] - 1)
-        return self._task(jax.random.fold_in(jax.random.key(0), index), task, size, max(1, self.most - self.shots))
+        return self._task(jax.random.fold_in(jax.random.key(0), task), task, size, max(1, self.most - self.shots))
 
     def each(self) -> "tuple[TableTasks, ...]":
         """Each task apart."""
@@ -124,6 +123,11 @@ class TableTasks(eqx.Module):
         support = examples(jnp.arange(min(self.shots, self.most)), size)
         query = examples(size + jnp.arange(min(num_queries, self.most)), jnp.minimum(count, size + num_queries))
         return Task(support, query, self.families[task])
+
+
+@eqx.filter_jit
+def _whole(tasks: TableTasks, task: Int[Array, ""]) -> Task:
+    return tasks.whole(task)
 
 
 def open_tables(data: TableData) -> tuple[Tables, list[str]]:
