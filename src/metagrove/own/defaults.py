@@ -36,7 +36,7 @@ def table_config(source: Tables, num_tasks: int) -> Config:
         attention_layers=2,
         clusters=fitting_clusters(num_tasks),
         scales=(0.7,),
-        inner_lr=0.1,
+        inner_lr=0.05,
         reconstruction_weight=0.0,
     )
     return Config(source, learner, TRAINING)
