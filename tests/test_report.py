@@ -30,7 +30,7 @@ from metagrove.run import checkpoint, folders
 from metagrove.run.config import Config, to_json
 from metagrove.run.evaluate import ci95, paired_difference
 from metagrove.show.report import page, story, write_report
-from metagrove.show.report_charts import node_name, thin, tree
+from metagrove.show.report_charts import node_name, standings_chart, standings_scale, thin, tree
 from metagrove.show.report_data import Case, Look, look, typical
 from metagrove.show.report_html import join, number, percent, tag, with_ci
 from metagrove.show.report_plot import Axis, Frame, axis, tick_text
@@ -140,6 +140,7 @@ def test_figures_of_a_run_on_curves(curves):
     assert tasks.count('class="task"') == 3 * 4
     assert tasks.count('class="fit fit0"') == tasks.count('class="fit fit1"') == 3 * 4 + 1  # and the legend
     assert 'class="valid"' in section_of(curves, "training")
+    assert section_of(curves, "training").count('class="growth"') == 2  # the event, and the legend
     said = Reader(section_of(curves, "growth")).said()
     assert "15 3 · 2 · 1 loss now 1.25 0" in said
 
@@ -232,7 +233,7 @@ def test_own_tables_have_their_names_and_yardsticks(own, own_page):
     expected = own.scores(num_tasks=2 * len(names), seed=5, steps=1, every_step=False)
     np.testing.assert_allclose(seen.scores, expected.by_step[:, -1], rtol=1e-5)
     np.testing.assert_allclose(seen.shares[0], expected.shares, rtol=1e-4)
-    assert "ridge (penalty 1)" in read.said()
+    assert "ridge penalty 1" in read.said()
     assert "this run is worse, +0.50 ± 0.20" in read.said()
     assert "HSML loses to ridge" in read.said()
     assert "--tasks 6 --seed 5" in read.said()
@@ -407,6 +408,17 @@ def test_a_learner_that_knows_how_sure_it_is_has_a_band():
     assert 'class="band"' in spread_band(frame, sure, x, x[:, 0], Units())
     unsure = SimpleNamespace(predict=np.zeros_like, spread=lambda x: None)
     assert spread_band(frame, unsure, x, x[:, 0], Units()) is None
+
+
+def test_standings_far_apart_are_on_a_logarithmic_scale():
+    near, far = Standing("a", 0.1, 0.05, {}), Standing("b", 3.0, 4.0, {}, -2.9, 1.0)
+    assert standings_scale([near, near], metric_of(mse)).low < 0.01
+    assert standings_scale([near, far], metric_of(mse)).log
+    drawn = standings_chart([near, far], metric_of(mse))
+    assert "logarithmic" in drawn
+    assert "this run is better, −2.9 ± 1.0" in drawn
+    assert all(0 <= float(place) <= 100 for place in re.findall(r'(?:x1|x2|cx)="([-\d.]+)%"', drawn))
+    assert "not finite" in standings_chart([dataclasses.replace(near, value=math.nan)], metric_of(mse))
 
 
 def test_small_matters():

@@ -78,21 +78,32 @@ def growth_line(frame: Frame, step: int) -> Html:
 
 def standings_chart(standings: Sequence[Standing], metric: Metric) -> Html:
     """A row for each learner: its mean with its CI on one scale, and the paired difference of the first to it."""
-    ends = [e for s in standings for e in (s.value - s.ci95, s.value + s.ci95)]
-    scale = axis(ends, [] if metric.higher_is_better else [0.0], pad=0.03)
+    scale = standings_scale(standings, metric)
     rest = sorted(standings[1:], key=lambda s: -s.value if metric.higher_is_better else s.value)
     rows = [standing_row(one, scale, metric, first=one is standings[0]) for one in (standings[0], *rest)]
-    return tag("ul", *rows, class_="standings")
+    note = tag("p", "The scale is logarithmic.", class_="plot-title") if scale.log else None
+    return join(tag("ul", *rows, class_="standings"), note)
+
+
+def standings_scale(standings: Sequence[Standing], metric: Metric) -> Axis:
+    """From 0 for errors; logarithmic where one is ten times another."""
+    ends = [e for s in standings for e in (s.value - s.ci95, s.value + s.ci95)]
+    finite = [s.value for s in standings if math.isfinite(s.value)]
+    if metric.higher_is_better:
+        return axis(ends, pad=0.03)
+    if finite and 0 < 10 * min(finite) < max(finite):
+        return axis([e for e in ends if e > min(finite) / 4], finite, pad=0.03, log=True)
+    return axis(ends, [0.0], pad=0.03)
 
 
 def standing_row(one: Standing, scale: Axis, metric: Metric, *, first: bool) -> Html:
     """Name, interval on the scale, number, verdict."""
     verdict = None if first else tag("span", verdict_text(one, metric), class_=f"verdict {one.verdict(metric)}")
-    said = tag("span", with_ci(one.value, one.ci95), class_="value")
+    note = tag("small", one.note) if one.note else None
     return tag(
         "li",
-        tag("span", one.name, class_="who"),
-        said,
+        tag("span", one.name, note, class_="who"),
+        tag("span", with_ci(one.value, one.ci95), class_="value"),
         interval(one, scale),
         verdict,
         class_="first" if first else None,
@@ -103,7 +114,8 @@ def interval(one: Standing, scale: Axis) -> Html:
     """A dot with whiskers."""
     if not (math.isfinite(one.value) and math.isfinite(one.ci95)):
         return tag("svg", height=20, role="img", aria_label=f"{one.name}: not finite")
-    low, here, high = (f"{short(100 * scale.at(v))}%" for v in (one.value - one.ci95, one.value, one.value + one.ci95))
+    places = (scale.at(v) for v in (one.value - one.ci95, one.value, one.value + one.ci95))
+    low, here, high = (f"{short(100 * min(max(place, 0), 1))}%" for place in places)
     base = tag("line", x1=0, x2="100%", y1=10, y2=10, class_="grid")
     whiskers = tag("line", x1=low, x2=high, y1=10, y2=10, class_="whisker")
     dot = tag("circle", cx=here, cy=10, r=5.5, class_="dot")
@@ -122,18 +134,13 @@ def verdict_text(one: Standing, metric: Metric) -> str:
 
 def by_family(standings: Sequence[Standing], seen: Look, families: Sequence[str]) -> Html | None:
     """Means of every learner for each family; nothing where there is one family."""
-    if len(standings[0].by_family) < 2:
+    names = list(standings[0].by_family)
+    if len(names) < 2:
         return None
     counts = {families[i]: int((seen.family == i).sum()) for i in np.unique(seen.family)}
-    rows = [
-        [
-            name_of_family(families.index(name), name),
-            f"{counts[name]:,}",
-            *(number(s.by_family[name]) for s in standings),
-        ]
-        for name in standings[0].by_family
-    ]
-    return table(["family", "tasks", *(s.name for s in standings)], rows, class_="numbers")
+    head = ["", *(join(name_of_family(families.index(name), name)) for name in names)]
+    rows = [[s.name, *(number(s.by_family.get(name, math.nan)) for name in names)] for s in standings]
+    return table(head, [*rows, ["test tasks", *(f"{counts[name]:,}" for name in names)]], class_="numbers")
 
 
 def name_of_family(index: int, name: str) -> Html:

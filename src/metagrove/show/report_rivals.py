@@ -24,6 +24,13 @@ class Standing:
     by_family: dict[str, float]
     difference: float | None = None
     difference_ci95: float = float("nan")
+    note: str = ""
+    """What else is to be said of it, e.g. its settings."""
+
+    @property
+    def short(self) -> str:
+        """Its name in a sentence."""
+        return self.name.partition(",")[0]
 
     def verdict(self, metric: Metric) -> str:
         """Is the first one better than this? `unclear` where the interval of their difference holds 0."""
@@ -37,7 +44,7 @@ def standing(name: str, scores: np.ndarray, seen: Look, families: Sequence[str])
     there = [i for i in range(len(families)) if (seen.family == i).any()]
     by_family = {families[i]: float(scores[seen.family == i].mean()) for i in there}
     paired = {} if scores is seen.scores else paired_difference(seen.scores, scores)
-    gap = {"difference": paired["difference"], "difference_ci95": paired["ci95"]} if paired else {}
+    gap: dict[str, Any] = {"difference": paired["difference"], "difference_ci95": paired["ci95"]} if paired else {}
     return Standing(name, float(scores.mean()), float(ci95(scores)), by_family, **gap)
 
 
@@ -56,12 +63,13 @@ def measured_before(baselines: dict[str, Any]) -> list[Standing]:
     """The yardsticks that were trained beside the run."""
     return [
         Standing(
-            f"{row['label']} ({row['variant']})" if row["variant"] else row["label"],
+            row["label"],
             row["value"],
             row["value_ci95"],
             {family: part["value"] for family, part in row["by_family"].items()},
             -row["minus_run"]["difference"],
             row["minus_run"]["ci95"],
+            row["variant"],
         )
         for row in baselines["rows"]
         if "minus_run" in row

@@ -99,8 +99,8 @@ def scale(told: Story) -> str:
     schema = getattr(told.run.config.source, "schema", None)
     if schema is None or schema.classifies:
         return ""
-    units = ", ".join(f"{target.name} {number(target.sd)}" for target in schema.targets)
-    return f" Errors are of standardised targets: 1 is a standard deviation of the training tasks' rows ({units})."
+    units = ", ".join(f"{target.name}: {number(target.sd)}" for target in schema.targets)
+    return f" Errors are of standardised targets: 1 is a standard deviation over training tasks ({units})."
 
 
 def summary(told: Story) -> Html:
@@ -109,11 +109,11 @@ def summary(told: Story) -> Html:
     if not rivals:
         add = tag("code", "--beside RUN")
         return join("No other learner stands beside it; ", add, " sets one there and tells what the number is worth.")
-    verdicts = {word: [r.name for r in rivals if r.verdict(metric) == word] for word in ("better", "worse", "unclear")}
+    verdicts = {word: [r.short for r in rivals if r.verdict(metric) == word] for word in ("better", "worse", "unclear")}
     parts = [f"beats {listed(verdicts['better'])}"] if verdicts["better"] else []
     parts += [f"loses to {listed(verdicts['worse'])}"] if verdicts["worse"] else []
     parts += [f"cannot be told from {listed(verdicts['unclear'])}"] if verdicts["unclear"] else []
-    return join(f"{told.learner} {', '.join(parts)} on the same tasks.")
+    return join(f"{told.learner} {listed(parts)} on the same tasks.")
 
 
 def listed(names: list[str]) -> str:
@@ -146,8 +146,7 @@ def advice(told: Story) -> Html | None:
 
 def training(told: Story) -> Html:
     """The training curve."""
-    usable = [r for r in told.records if "loss" in r or "validation" in r]
-    if not usable:
+    if not any("loss" in record for record in told.records):
         return section("training", "Training", "How it learned.", missing("This run has no metrics.jsonl to draw."))
     metric, best = told.seen.metric, told.run.about
     check = best["validation"]
@@ -161,7 +160,7 @@ def training(told: Story) -> Html:
     ]
     keys += [(charts.dot_key("chosen"), "checkpoint in use")]
     keys += [(charts.line_key("growth"), "the tree grew")] if any("growth" in r for r in told.records) else []
-    chart = charts.training(usable, metric, best["step"])
+    chart = charts.training(told.records, metric, best["step"])
     return section("training", "Training", words, tag("figure", chart, charts.legend(keys)))
 
 
@@ -326,7 +325,7 @@ def growth(told: Story) -> Html:
         "growth",
         "Growth",
         "When the tree was given a cluster more, and what asked for it.",
-        table(["meta-step", "clusters then", "cause", "changed"], rows, class_="numbers"),
+        table(["meta-step", "clusters then", "cause", "changed"], rows, class_="events"),
     )
 
 

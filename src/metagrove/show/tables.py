@@ -1,6 +1,6 @@
 """Markdown tables from results/*.json, written between `<!-- table:NAME -->` and `<!-- end -->` in the documents.
 
-python -m metagrove.show.tables README.md docs/experiments.md docs/images.md
+python -m metagrove.show.tables README.md docs/experiments.md docs/images.md docs/own-data.md
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from metagrove.run.reports import chosen_seed
-from metagrove.show import image_tables
+from metagrove.show import image_tables, own_tables
 
 RESULTS = Path("results")
 
@@ -197,6 +197,9 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[list[str]]]]] = {
     "image-speed": ("benchmark-images", image_tables.speed),
     "image-speed-goals": ("benchmark-images", image_tables.speed_goals),
     "image-trials": ("image-trials", image_tables.trials),
+    "gapminder": ("gapminder", own_tables.gapminder),
+    "gapminder-differences": ("gapminder", own_tables.gapminder_differences),
+    "gapminder-search": ("gapminder", own_tables.gapminder_search),
     "toy-speed": ("benchmark-toy", speed),
     "toy-scale": ("benchmark-toy", scale),
 }
