@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from metagrove import files
+from metagrove.errors import DivergedError
 from metagrove.own.baselines import known, own_scores, tabled
 from metagrove.own.defaults import table_config
 from metagrove.own.example import GAPMINDER, write_gapminder
@@ -49,9 +50,13 @@ def search(source, name: str, args) -> tuple[dict, list[dict]]:
     """The settings that do best on validation tasks, and what each candidate did there."""
     tried = []
     for i, settings in enumerate(CANDIDATES[name]):
-        run = trained(config_of(source, name, settings, args.steps, 0), args.runs / f"{name}-{i}-s0")
-        tried.append({"settings": settings, "validation": run.about["validation"]})
-    best = min(range(len(tried)), key=lambda i: tried[i]["validation"]["value"])
+        try:
+            run = trained(config_of(source, name, settings, args.steps, 0), args.runs / f"{name}-{i}-s0")
+            tried.append({"settings": settings, "validation": run.about["validation"]})
+        except DivergedError:
+            tried.append({"settings": settings, "validation": None})
+    finished = [i for i, one in enumerate(tried) if one["validation"]]
+    best = min(finished, key=lambda i: tried[i]["validation"]["value"])
     return {"index": best, **CANDIDATES[name][best]}, tried
 
 
@@ -125,7 +130,10 @@ def main() -> None:
         "meta_steps": args.steps,
         **tabled(scored, family, source.family_names, metric="mse"),
         "learners": about,
-        "wall_seconds": time.monotonic() - began,
+        "wall_seconds": {
+            "all trainings": sum(files.read_json(path)["seconds"] for path in args.runs.glob("*/last.json")),
+            "all else, in the last call": time.monotonic() - began,
+        },
     }
     text = json.dumps(known(result), indent=1)
     print(text)
