@@ -132,7 +132,7 @@ def main() -> None:
         "learners": about,
         "wall_seconds": {
             "all trainings": sum(files.read_json(path)["seconds"] for path in args.runs.glob("*/last.json")),
-            "all else, in the last call": time.monotonic() - began,
+            "the last call, what was trained before left out": time.monotonic() - began,
         },
     }
     text = json.dumps(known(result), indent=1)
