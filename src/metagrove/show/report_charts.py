@@ -8,7 +8,7 @@ import numpy as np
 
 from metagrove.losses import Metric
 from metagrove.show.report_data import Look
-from metagrove.show.report_html import Html, join, number, percent, table, tag, with_ci
+from metagrove.show.report_html import Html, join, number, percent, shade, table, tag, with_ci
 from metagrove.show.report_plot import Axis, Frame, Number, anchor, axis, plot, short
 from metagrove.show.report_rivals import Standing
 
@@ -226,7 +226,7 @@ def heat_map(seen: Look, chosen: Sequence[int]) -> Html:
 
 def heat_cell(share: float) -> Html:
     """A number on its shade."""
-    return tag("span", f"{share:.2f}", class_="much" if share > 0.55 else None, style=f"--share:{share:.2f}")
+    return tag("span", f"{share:.2f}", **shade(share))
 
 
 def describe(seen: Look, index: int, families: Sequence[str]) -> str:

@@ -140,7 +140,7 @@ def _look_batch(
 
 def called(family: np.ndarray, source: Any) -> list[str]:
     """Tasks' own names, or without them numbers in their family: line 1, line 2."""
-    if hasattr(source, "task_names"):
+    if source.repeats_tasks and hasattr(source, "task_names"):
         return list(source.task_names("test"))
     so_far = np.zeros(len(source.family_names), int)
     found = []

@@ -80,4 +80,15 @@ def table(head: list[Any], rows: list[list[Any]], **attributes: Any) -> Html:
     top = tag("tr", *(tag("th", cell, scope="col") for cell in head))
     body = [tag("tr", tag("th", first, scope="row"), *(tag("td", cell) for cell in rest)) for first, *rest in rows]
     inside = tag("table", tag("thead", top), tag("tbody", *body), **attributes)
-    return tag("div", inside, class_="scroll", tabindex=0)
+    return scrolling(inside)
+
+
+def scrolling(content: Html) -> Html:
+    """What scrolls by itself, with a keyboard too."""
+    return tag("div", content, class_="scroll", tabindex=0, role="group", aria_label="table, scrolls sideways")
+
+
+def shade(share: float) -> dict[str, str]:
+    """How dark a cell is, and by class what can be read on it: changes where contrast asks for it, by theme."""
+    kind = "most" if share > 0.91 else "much" if share > 0.62 else "some"
+    return {"class_": kind, "style": f"--share:{share:.2f}"}

@@ -13,7 +13,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from metagrove.run.api import Run
 from metagrove.show.report_data import Fit
-from metagrove.show.report_html import PERCENT, Html, join, number, percent, tag
+from metagrove.show.report_html import PERCENT, Html, join, number, percent, scrolling, shade, tag
 from metagrove.show.report_plot import Axis, Frame, axis, plot
 from metagrove.task import Examples
 
@@ -140,7 +140,7 @@ def confusion(fit: Fit, names: Sequence[str]) -> Html:
         tag("tr", tag("th", names[i], scope="row"), *(confusion_cell(i, j, counts) for j in present)) for i in present
     ]
     label = f"{fit.case.name}: true classes down, predicted ones across"
-    return tag("div", tag("table", head, *rows, class_="confusion", aria_label=label), class_="scroll", tabindex=0)
+    return scrolling(tag("table", head, *rows, class_="confusion", aria_label=label))
 
 
 def query_pictures(fit: Fit) -> Html:
@@ -203,9 +203,9 @@ def within(known: Axis, predicted: np.ndarray) -> Axis:
 def confusion_cell(right: int, said: int, counts: dict[tuple[int, int], int]) -> Html:
     """How many rows of one class were taken for another."""
     count = counts[right, said]
-    share = count / max(1, max(counts.values()))
-    kind = "right" if right == said else "wrong"
-    return tag("td", count or "", class_=f"{kind} much" if share > 0.55 else kind, style=f"--share:{share:.2f}")
+    if right != said:
+        return tag("td", count or "", class_="wrong")
+    return tag("td", count or "", **shade(count / max(1, max(counts.values()))))
 
 
 def support_pictures(fit: Fit) -> list[np.ndarray]:
