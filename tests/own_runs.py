@@ -58,14 +58,14 @@ def sensors(num_rows, seed=0):
     return {X: x, COLOUR: colour, Y: (50 + 7 * x + 5 * (colour == "red") + rng.normal(size=num_rows)).round(3)}
 
 
-def table_run(folder):
-    """HSML on 30 sensors of one long table."""
+def table_run(folder, learner=TINY_HSML):
+    """A run on 30 sensors of one long table."""
     parts = [{"sensor": [f"Nº {i}"] * 8, **sensors(8, i)} for i in range(30)]
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     path = write_csv(folder / "alle sensoren.csv", whole)
     data = TableData(tasks=str(path), task_column="sensor", target=(Y,), shots=4, validation=0.3, test=0.2)
     source, _ = open_tables(data)
-    return untrained(folder / "run", Config(source, TINY_HSML))
+    return untrained(folder / "run", Config(source, learner))
 
 
 def schema_run(folder, schema, learner):

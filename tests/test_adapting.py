@@ -96,6 +96,16 @@ def test_the_atlas_places_every_known_task(run):
     }
 
 
+def test_an_atlas_of_a_learner_that_embeds_nothing(tmp_path):
+    run = table_run(tmp_path, MAML(net=NET))
+    assert read_atlas(run.folder) is None
+    write_atlas(run)
+    atlas = read_atlas(run.folder)
+    assert len(atlas.names) == len(set(atlas.names)) > 20
+    assert (atlas.embeddings, atlas.shares, atlas.distances) == (None, None, None)
+    assert adapt(run, sensors(5), steps=0).about["percentile"] is None
+
+
 def made_up_atlas():
     """100 training and 100 validation tasks around a centre."""
     places = np.random.default_rng(0).normal(size=(200, 2))
