@@ -154,7 +154,7 @@ def tick_text(value: Number) -> str:
     for size, letter in ((1e9, "bn"), (1e6, "m"), (1e3, "k")):
         if size <= abs(value) < 1000 * size and abs(value) >= 1e4:
             return minus(f"{value / size:g}{letter}")
-    return minus(f"{value:g}") if value == 0 or 1e-3 <= abs(value) < 1e6 else number(value, 1)
+    return minus(f"{value:g}") if value == 0 or 1e-3 <= abs(value) < 1e6 else number(value, 1).removeprefix("1×")
 
 
 def anchor(fraction: Number) -> str:

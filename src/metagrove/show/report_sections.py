@@ -113,7 +113,7 @@ def summary(told: Story) -> Html:
     parts = [f"beats {listed(verdicts['better'])}"] if verdicts["better"] else []
     parts += [f"loses to {listed(verdicts['worse'])}"] if verdicts["worse"] else []
     parts += [f"cannot be told from {listed(verdicts['unclear'])}"] if verdicts["unclear"] else []
-    return join(f"{told.learner} {listed(parts)} on the same tasks.")
+    return join(f"{told.standings[0].short} {listed(parts)} on the same tasks.")
 
 
 def listed(names: list[str]) -> str:
