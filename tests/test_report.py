@@ -241,6 +241,7 @@ def test_own_tables_have_their_names_and_yardsticks(own, own_page):
     known = len(own.config.source.task_names("train")) + len(own.config.source.task_names("validation"))
     assert section_of(own_page, "map").count(" known") == known
     assert "Yardsticks were measured on 2 draws" not in read.said()
+    assert "schema.inputs.weight numbers, mean" in read.said()
 
 
 def test_other_draws_than_the_yardsticks_are_owned_up_to(own_story):

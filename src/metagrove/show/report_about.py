@@ -74,14 +74,23 @@ def command(text: str) -> Html:
 
 
 def settings(part: dict[str, Any]) -> dict[str, str]:
-    """Settings of one part, those of its net among them."""
+    """Settings of one part, those of its net and of a table's columns among them."""
     found = {}
     for key, value in part.items():
         if isinstance(value, dict):
             found |= {f"{key}.{inner}": one for inner, one in settings(value).items()}
+        elif isinstance(value, list | tuple) and any(isinstance(one, dict) for one in value):
+            found |= {f"{key}.{one['name']}": column(one) for one in value}
         else:
-            found[key] = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            found[key] = (", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)) or "none"
     return found
+
+
+def column(one: dict[str, Any]) -> str:
+    """A table's column in words."""
+    if one["kind"] == "number":
+        return f"numbers, mean {number(one['mean'])}, standard deviation {number(one['sd'])}"
+    return f"one of {', '.join(one['categories'])}"
 
 
 def listing(pairs: dict[str, Any]) -> Html:
