@@ -11,9 +11,9 @@ from conftest import TINY, TINY_HSML
 
 import metagrove as mg
 from metagrove.errors import InputError, RunError
-from metagrove.run.api import padded_size
 from metagrove.run.config import check_config, from_json, to_json
 from metagrove.run.presets import PRESETS, preset
+from metagrove.run.rows import padded_size
 from metagrove.run.validate import validate
 from metagrove.sources import Source
 from metagrove.task import Spec, Task, all_real

@@ -1,5 +1,8 @@
 """metagrove: learn how to learn from many small problems that are not all alike."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from metagrove.hsml.learner import HSML
 from metagrove.learner import Info, Learner
 from metagrove.nets.conv4 import Conv4Net
@@ -23,6 +26,13 @@ from metagrove.sources.images import Images
 from metagrove.sources.stream import Stream
 from metagrove.task import Examples, Spec, Task
 
+if TYPE_CHECKING:
+    from metagrove.estimators import FewShotClassifier, FewShotRegressor
+    from metagrove.own.adapting import adapt
+    from metagrove.own.export import export
+    from metagrove.own.fitted import load_fitted
+    from metagrove.own.training import train_own
+
 __version__ = "0.1.0"
 __all__ = [
     "ARML",
@@ -33,6 +43,8 @@ __all__ = [
     "Adapted",
     "Conv4Net",
     "Examples",
+    "FewShotClassifier",
+    "FewShotRegressor",
     "Functions",
     "Images",
     "Info",
@@ -50,7 +62,26 @@ __all__ = [
     "Spec",
     "Stream",
     "Task",
+    "adapt",
+    "export",
     "load",
+    "load_fitted",
     "per_example",
     "train",
+    "train_own",
 ]
+LATER = {
+    # name: its module, opened when the name is first asked for (the first two open scikit-learn)
+    "FewShotClassifier": "metagrove.estimators",
+    "FewShotRegressor": "metagrove.estimators",
+    "adapt": "metagrove.own.adapting",
+    "export": "metagrove.own.export",
+    "load_fitted": "metagrove.own.fitted",
+    "train_own": "metagrove.own.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LATER:
+        raise AttributeError(f"module 'metagrove' has no attribute {name!r}")
+    return getattr(importlib.import_module(LATER[name]), name)

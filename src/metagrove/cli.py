@@ -11,6 +11,7 @@ from pathlib import Path
 import tyro
 
 from metagrove.errors import STOPPED, MetagroveError
+from metagrove.own.adapt_commands import Adapt, Export, Predict
 from metagrove.run.config import LEARNERS, Config
 from metagrove.run.experiments import BudgetName
 from metagrove.run.presets import PRESETS, preset
@@ -94,6 +95,29 @@ class Show:
 
 
 @dataclasses.dataclass(frozen=True)
+class Report:
+    """Write one HTML file that explains a run: result, training, clusters, tasks, provenance."""
+
+    run: Positional[str]
+    """A run folder, or the name of a released model."""
+    beside: tuple[str, ...] = ()
+    """Other runs of the same tasks, set beside it by paired differences."""
+    out: Path = Path("report.html")
+    """Where the page goes; nothing else is written, and it fetches nothing when opened."""
+    tasks: int | None = None
+    """Test tasks; by default 1,000, or those that the run's baselines were measured on."""
+    seed: int | None = None
+    """Decides which tasks; likewise."""
+
+    def __call__(self) -> None:
+        from metagrove.run.api import load
+        from metagrove.show.report import write_report
+
+        others = [load(run) for run in self.beside]
+        print(write_report(load(self.run), others, self.out, num_tasks=self.tasks, seed=self.seed))
+
+
+@dataclasses.dataclass(frozen=True)
 class Demo:
     """Train HSML and MAML for about two minutes, set them beside a released model, draw the figures."""
 
@@ -154,9 +178,13 @@ class Train:
 
 
 COMMANDS = {
+    "adapt": Adapt,
+    "predict": Predict,
+    "export": Export,
     "evaluate": Evaluate,
     "compare": Compare,
     "show": Show,
+    "report": Report,
     "list": List,
     "demo": Demo,
     "reproduce": Reproduce,
@@ -166,9 +194,14 @@ USAGE = """\
 metagrove learns how to learn from many small problems that are not all alike.
 
   metagrove train PRESET [--learner NAME] [settings]   train; `metagrove train PRESET --help` lists every setting
+  metagrove train own --tasks TABLES --target NAME     train on your own tables; own-images: on a pool of pictures
+  metagrove adapt RUN --support ROWS --out FOLDER      fit a run to a new task of yours, from a few rows
+  metagrove predict FOLDER --input ROWS --out CSV      predict for new rows (RUN --support ROWS does both at once)
+  metagrove export FOLDER --out MODEL                  an adapted task for use without this package
   metagrove evaluate RUN                               score a run on fresh tasks
   metagrove compare RUN RUN ...                        the same tasks for each, paired differences
   metagrove show RUN                                   draw its figures
+  metagrove report RUN [--beside RUN ...]              one HTML page that explains it
   metagrove list                                       presets, learners and released models
   metagrove demo                                       a tour of about two minutes
   metagrove reproduce NAME                             a whole experiment of the paper, resumable
@@ -240,6 +273,10 @@ def train(args: list[str]) -> int:
         print(train_usage())
         return 0 if rest else 2
     name, *rest = rest
+    if name in ("own", "own-images"):
+        from metagrove.own.command import main as own
+
+        return own(name, rest, learner, FLAT)
     settings = tyro.cli(
         Train,
         args=rest,
@@ -275,6 +312,8 @@ def train_usage() -> str:
             "metagrove train PRESET [--learner NAME] [settings]",
             "",
             *lines,
+            f"  {'own':<20} your own tables: --tasks FILE_OR_FOLDER --task-column NAME --target NAME",
+            f"  {'own-images':<20} a pool of your own pictures: --pool NAME",
             "",
             "`metagrove train PRESET --help` lists every setting.",
         ]

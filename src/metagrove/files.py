@@ -1,13 +1,14 @@
 """Files that are whole or not there: JSON with a format number and a checksum of its own, written in one move."""
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from metagrove.errors import RunError
 
@@ -62,6 +63,25 @@ def write_atomically(path: Path, data: bytes) -> None:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
         raise save_error(path, error) from error
+
+
+@contextlib.contextmanager
+def open_atomically(path: Path) -> Iterator[TextIO]:
+    """A text file to be written bit by bit, that takes its place at the end; on any failure nothing is left of it."""
+    temporary = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise save_error(path, error) from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
 
 
 def save_error(path: Path, error: OSError) -> RunError:

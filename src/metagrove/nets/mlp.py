@@ -18,21 +18,25 @@ class MLP(eqx.Module):
 
     weights: tuple[Float[Array, "i o"], ...]
     biases: tuple[Float[Array, " o"], ...]
+    classifies: bool = eqx.field(static=True)
+    """Gives log-probabilities."""
 
-    def __init__(self, sizes: tuple[int, ...], init_sd: float, *, key: PRNGKeyArray):
+    def __init__(self, sizes: tuple[int, ...], init_sd: float, *, classifies: bool = False, key: PRNGKeyArray):
         keys = jax.random.split(key, len(sizes) - 1)
         shapes = itertools.pairwise(sizes)
         self.weights = tuple(
             init_sd * jax.random.truncated_normal(k, -2, 2, shape) for k, shape in zip(keys, shapes, strict=True)
         )
         self.biases = tuple(jnp.zeros(size) for size in sizes[1:])
+        self.classifies = classifies
 
     def __call__(
         self, x: Float[Array, "n i"], mask: Bool[Array, " n"] | None = None, *, after_layer: AfterLayer | None = None
     ) -> Float[Array, "n o"]:
         last = len(self.weights) - 1
         x = self.features(x, mask, after_layer) @ self.weights[last] + self.biases[last][None]
-        return x if after_layer is None else after_layer(last, x)
+        x = x if after_layer is None else after_layer(last, x)
+        return jax.nn.log_softmax(x) if self.classifies else x
 
     def features(
         self, x: Float[Array, "n i"], mask: Bool[Array, " n"] | None = None, after_layer: AfterLayer | None = None
@@ -67,6 +71,8 @@ class MLPNet:
     """Neurons of each hidden layer of the base net."""
     init_sd: float = 0.01
     """Standard deviation of its first weights (truncated normal)."""
+    classifies: bool = False
+    """Give log-probabilities of classes instead of values."""
 
     def problems(self) -> list[str]:
         """What is wrong with the settings, a line each."""
@@ -75,4 +81,4 @@ class MLPNet:
 
     def __call__(self, spec: Spec, *, key: PRNGKeyArray) -> MLP:
         (x_dim,) = spec.x_shape
-        return MLP((x_dim, *self.hidden, spec.y_dim), self.init_sd, key=key)
+        return MLP((x_dim, *self.hidden, spec.y_dim), self.init_sd, classifies=self.classifies, key=key)

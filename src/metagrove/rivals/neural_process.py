@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from metagrove.errors import InputError, too_few
 from metagrove.inner import repeat
 from metagrove.learner import Info, Learner
-from metagrove.losses import masked_mean
+from metagrove.losses import cross_entropy, masked_mean
 from metagrove.nets.attention import AttentionAggregator
 from metagrove.nets.linear import Linear
 from metagrove.nets.mlp import MLP
@@ -90,7 +90,8 @@ class NeuralProcess(Learner):
             encoder = AttentionAggregator(
                 x_dim + spec.y_dim, self.width, self.attention_layers, self.attention_heads, key=encoder_key
             )
-        return NeuralProcessMeta(encoder, MLP((x_dim + self.width, *wide, spec.y_dim), init_sd, key=decoder_key))
+        sizes, classifies = (x_dim + self.width, *wide, spec.y_dim), self.loss is cross_entropy
+        return NeuralProcessMeta(encoder, MLP(sizes, init_sd, classifies=classifies, key=decoder_key))
 
     def adapt(
         self, meta: NeuralProcessMeta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None

@@ -21,7 +21,7 @@ from metagrove.files import FORMAT, read_json, write_atomically, write_json
 
 def save(folder: Path, name: str, tree: Any, about: Mapping[str, Any]) -> None:
     """Write `name`.json and its arrays into `folder`; on any failure what was there before is still whole."""
-    arrays = safetensors.numpy.save({key: np.asarray(leaf) for key, leaf in named_leaves(tree).items()})
+    arrays = safetensors.numpy.save({key: np.asarray(leaf, order="C") for key, leaf in named_leaves(tree).items()})
     checksum = hashlib.sha256(arrays).hexdigest()
     weights = f"{name}-{checksum[:12]}.safetensors"
     write_atomically(folder / weights, arrays)
@@ -33,6 +33,12 @@ def save(folder: Path, name: str, tree: Any, about: Mapping[str, Any]) -> None:
 
 def load(folder: Path, name: str, like: Any) -> tuple[Any, dict[str, Any]]:
     """The tree, in the structure of `like` (arrays or their shapes), and what was said about it."""
+    arrays, about = load_arrays(folder, name)
+    return fill(like, arrays, folder / about["weights"]), about
+
+
+def load_arrays(folder: Path, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays under their dotted names, and what was said about them."""
     about = read_json(folder / f"{name}.json")
     path = folder / str(about.get("weights"))
     try:
@@ -46,10 +52,9 @@ def load(folder: Path, name: str, like: Any) -> tuple[Any, dict[str, Any]]:
             "copy it again or retrain"
         )
     try:
-        arrays = safetensors.numpy.load(data)
+        return safetensors.numpy.load(data), about
     except safetensors.SafetensorError as error:
         raise RunError(f"{path} is not a safetensors file ({error}): copy it again or retrain") from error
-    return fill(like, arrays, path), about
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from metagrove.learner import Learner
 from metagrove.losses import cross_entropy, metric_of, mse
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.mlp import MLPNet
+from metagrove.own.schema import Schema
 from metagrove.rivals.arml import ARML
 from metagrove.rivals.bmaml import BMAML
 from metagrove.rivals.maml import MAML
@@ -30,6 +31,7 @@ from metagrove.sources import Source
 from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
 from metagrove.sources.stream import Stream
+from metagrove.sources.tables import Tables
 
 LEARNERS: dict[str, type[Learner]] = {
     "hsml": HSML,
@@ -45,7 +47,7 @@ LEARNERS: dict[str, type[Learner]] = {
     "neural-process": NeuralProcess,
     "scratch": Scratch,
 }
-SOURCES: dict[str, type[Source]] = {"functions": Functions, "images": Images, "stream": Stream}
+SOURCES: dict[str, type[Source]] = {"functions": Functions, "images": Images, "tables": Tables, "stream": Stream}
 NETS: dict[str, type] = {"mlp": MLPNet, "conv4": Conv4Net}
 LOSSES: dict[str, Callable] = {"mse": mse, "cross_entropy": cross_entropy}
 
@@ -141,8 +143,13 @@ def settings_of(part: Any) -> list[str]:
     names = []
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
-        names += [field.name] + (settings_of(value) if dataclasses.is_dataclass(value) else [])
+        names += [field.name] + (settings_of(value) if has_settings(value) else [])
     return names
+
+
+def has_settings(value: Any) -> bool:
+    """Is this a part with settings of its own?"""
+    return dataclasses.is_dataclass(value) and not isinstance(value, Schema)
 
 
 def replace_deep(part: Any, settings: Mapping[str, Any]) -> Any:
@@ -152,7 +159,7 @@ def replace_deep(part: Any, settings: Mapping[str, Any]) -> Any:
         value = getattr(part, field.name)
         if field.name in settings:
             changed[field.name] = settings[field.name]
-        elif dataclasses.is_dataclass(value):
+        elif has_settings(value):
             changed[field.name] = replace_deep(value, settings)
     return dataclasses.replace(part, **changed)
 
@@ -228,6 +235,11 @@ def from_json(data: Mapping[str, Any], *, source: Source | None = None, learner:
     )
 
 
+def learner_from_json(data: Mapping[str, Any]) -> Learner:
+    """The learner alone."""
+    return _decode(data, LEARNERS, "learner")
+
+
 def _encode(part: Any, classes: Mapping[str, type]) -> dict[str, Any]:
     name = next((name for name, cls in classes.items() if type(part) is cls), None)
     kind = {"name": name} if name else {"custom": qualified(part)}
@@ -240,6 +252,8 @@ def _encode_value(value: Any) -> Any:
         return _encode(value, NETS)
     if isinstance(value, Source):
         return _encode(value, SOURCES)
+    if isinstance(value, Schema):
+        return value.to_json()
     if callable(value):
         return next((name for name, fn in LOSSES.items() if fn is value), {"custom": qualified(value)})
     if isinstance(value, tuple):
@@ -267,6 +281,8 @@ def _decode(data: Mapping[str, Any], classes: Mapping[str, type], what: str) -> 
         values["net"] = _decode(values["net"], NETS, what)
     if "source" in values:
         values["source"] = _decode(values["source"], SOURCES, what)
+    if "schema" in values:
+        values["schema"] = Schema.from_json(values["schema"])
     if "loss" in values:
         values["loss"] = LOSSES[values["loss"]]
     return _build(classes[data["name"]], values)

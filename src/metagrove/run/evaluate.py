@@ -36,6 +36,11 @@ class Scores:
         """Every task's score after so many inner steps."""
         return self.by_step[:, step - self.first_step]
 
+    def mean(self) -> "Scores":
+        """Of draws of one task: that task's means."""
+        shares = None if self.shares is None else self.shares.mean(0, keepdims=True)
+        return Scores(self.by_step.mean(0, keepdims=True), self.family[:1], shares, self.first_step)
+
 
 def score_tasks(
     learner: Learner,

@@ -1,6 +1,6 @@
 """Markdown tables from results/*.json, written between `<!-- table:NAME -->` and `<!-- end -->` in the documents.
 
-python -m metagrove.show.tables README.md docs/experiments.md docs/images.md docs/continual.md
+python -m metagrove.show.tables README.md docs/*.md
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from metagrove.run.reports import chosen_seed
-from metagrove.show import image_tables, stream_tables
+from metagrove.show import image_tables, own_tables, stream_tables
 
 RESULTS = Path("results")
 
@@ -202,6 +202,9 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[list[str]]]]] = {
     "continual-toy-transfer": ("continual-toy", stream_tables.transfers),
     "growth-cost": ("benchmark-growth", stream_tables.cost),
     "false-alarms": ("false-alarms", stream_tables.false_alarms),
+    "gapminder": ("gapminder", own_tables.gapminder),
+    "gapminder-differences": ("gapminder", own_tables.gapminder_differences),
+    "gapminder-search": ("gapminder", own_tables.gapminder_search),
     "toy-speed": ("benchmark-toy", speed),
     "toy-scale": ("benchmark-toy", scale),
 }

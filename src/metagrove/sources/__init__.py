@@ -50,6 +50,11 @@ class Source(abc.ABC):
         """What draws test tasks; a source that can draw each family apart has a part for each."""
         return (self.split("test"),)
 
+    @property
+    def repeats_tasks(self) -> bool:
+        """Are there so few tasks that the same ones are drawn again? Then a score is a task's mean over its draws."""
+        return False
+
     def problems(self) -> list[str]:
         """What is wrong with the settings, a line each."""
         return []

@@ -1,0 +1,62 @@
+"""The rows of tables about people's own data, from results/gapminder.json."""
+
+from typing import Any
+
+
+def gapminder(result: dict[str, Any]) -> list[list[str]]:
+    """Every method's error over all tasks and by indicator, and its paired difference to HSML; lowest in bold."""
+    rows = result["rows"]
+    families = list(rows[0]["by_family"])
+    lowest = {name: min(value_of(row, name) for row in rows) for name in (None, *families)}
+    heading = ["", "all ± CI", f"minus {rows[0]['label']} ± CI", *families, "chosen on validation tasks"]
+    return [heading] + [
+        [
+            row["label"],
+            bold(f"{row['value']:.4f} ± {row['value_ci95']:.4f}", row["value"] == lowest[None]),
+            difference(row),
+            *(bold(f"{value_of(row, name):.4f}", value_of(row, name) == lowest[name]) for name in families),
+            row["variant"],
+        ]
+        for row in rows
+    ]
+
+
+def value_of(row: dict[str, Any], family: str | None) -> float:
+    """A row's mean over all tasks, or over a family's."""
+    return row["value"] if family is None else row["by_family"][family]["value"]
+
+
+def bold(text: str, chosen: bool) -> str:
+    """The text, in bold if it is the best of its column."""
+    return f"**{text}**" if chosen else text
+
+
+def difference(row: dict[str, Any]) -> str:
+    """A row's paired difference to the first one."""
+    paired = row.get("minus_run")
+    return f"{paired['difference']:+.4f} ± {paired['ci95']:.4f}" if paired else ""
+
+
+def gapminder_differences(result: dict[str, Any]) -> list[list[str]]:
+    """The paired differences to HSML by indicator."""
+    rows = result["rows"][1:]
+    families = list(rows[0]["by_family"])
+    cells = [[row["minus_run"]["by_family"][name] for name in families] for row in rows]
+    return [["", *families]] + [
+        [row["label"], *(f"{one['difference']:+.4f} ± {one['ci95']:.4f}" for one in line)]
+        for row, line in zip(rows, cells, strict=True)
+    ]
+
+
+def gapminder_search(result: dict[str, Any]) -> list[list[str]]:
+    """What was tried for each learner, and its seeds."""
+    rows = []
+    for name, one in result["learners"].items():
+        for i, tried in enumerate(one["search"]):
+            settings = ", ".join(f"{key} {value:g}" for key, value in tried["settings"].items())
+            settings = f"**{settings}**" if tried["settings"] == one["chosen"] else settings
+            value = tried["validation"]
+            scored = f"{value['value']:.4f} ± {value['ci95']:.4f}" if value else "diverged"
+            seeds = ", ".join(f"{seed['test']:.4f}" for seed in one["seeds"]) if not i else ""
+            rows.append(["" if i else name.upper(), settings, scored, seeds])
+    return [["", "tried (chosen in bold)", "validation error ± CI", "test error of each seed of the chosen"], *rows]

@@ -1,0 +1,88 @@
+"""A run's report: one HTML file that explains it, with nothing to fetch. The same run gives the same bytes."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import metagrove
+from metagrove.errors import InputError
+from metagrove.files import save_error, write_atomically
+from metagrove.own.atlas import read_atlas
+from metagrove.own.baselines import read_baselines
+from metagrove.run import folders
+from metagrove.run.api import Run
+from metagrove.show.figures import FIT_STYLES
+from metagrove.show.report_data import look
+from metagrove.show.report_html import Html, tag
+from metagrove.show.report_rivals import measured_before, refuse_unlike, standings
+from metagrove.show.report_sections import SECTIONS, Story, header
+from metagrove.show.report_tasks import Sketcher, units_of
+
+TASKS = 1000
+"""Test tasks, if nobody says."""
+NOTHING_ELSE = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{}'"
+"""The page may fetch nothing and run no script but its own."""
+
+
+def write_report(
+    run: Run, others: Sequence[Run], out: Path, *, num_tasks: int | None = None, seed: int | None = None
+) -> Path:
+    """Look at the run's test tasks and write the page; its path.
+
+    By default the tasks are those that its baselines were measured on, or the first 1,000 of seed 0.
+    """
+    if out.is_dir():
+        raise InputError(f"--out must be a file, {out} is a folder: try {out / 'report.html'}")
+    if len(others) >= len(FIT_STYLES):
+        raise InputError(f"at most {len(FIT_STYLES) - 1} runs can be set beside one, got {len(others)}")
+    refuse_unlike(run, others)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise save_error(out.parent, error) from error
+    write_atomically(out, page(story(run, others, num_tasks=num_tasks, seed=seed)).encode())
+    return out
+
+
+def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int | None) -> Story:
+    """All that the page tells."""
+    baselines = read_baselines(run.folder)
+    usual = (TASKS, 0) if baselines is None else (baselines["num_draws"] * baselines["num_tasks"], baselines["seed"])
+    which = {"num_tasks": usual[0] if num_tasks is None else num_tasks, "seed": usual[1] if seed is None else seed}
+    seen = look(run, **which)
+    beside = standings(run, seen, others, **which)
+    return Story(
+        run=run,
+        others=tuple(others),
+        seen=seen,
+        standings=(*beside, *([] if baselines is None else measured_before(baselines))),
+        baselines=baselines,
+        atlas=read_atlas(run.folder),
+        records=tuple(folders.read_metrics(run.folder)),
+        sketcher=Sketcher(run, units_of(run.config.source)),
+        **which,
+    )
+
+
+def page(told: Story) -> str:
+    """The whole file."""
+    style, script = asset("report.css"), asset("report.js")
+    allowed = NOTHING_ELSE.format(base64.b64encode(hashlib.sha256(script.encode()).digest()).decode())
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=allowed),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="generator", content=f"metagrove {metagrove.__version__}"),
+        tag("title", f"{told.run.folder.name}: report"),
+        tag("style", Html(style)),
+    )
+    sections = [section(told) for section in SECTIONS]
+    body = tag("body", header(told), tag("main", *sections), tag("script", Html(script)))
+    return "<!doctype html>\n" + tag("html", head, body, lang="en") + "\n"
+
+
+def asset(name: str) -> str:
+    """A file of the page that lies beside this module."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")

@@ -1,0 +1,355 @@
+"""Training on people's own data, from the shell and from Python; yardsticks beside it; clusters chosen."""
+
+import functools
+import json
+import shutil
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_tables import sensors, write
+
+import metagrove as mg
+from metagrove import files
+from metagrove.cli import main
+from metagrove.data import pool
+from metagrove.errors import STOPPED, InputError
+from metagrove.losses import cross_entropy, mse
+from metagrove.own import clusters, training
+from metagrove.own.baselines import known, read_baselines, tabled
+from metagrove.own.command import ImageData, image_source, take_auto, without
+from metagrove.own.defaults import table_config
+from metagrove.own.settings import TableData
+from metagrove.own.yardsticks import YARDSTICKS, best_model, draw_tasks, fitted, linear_models, score
+from metagrove.run.config import LEARNERS, check_config, from_json, to_json
+from metagrove.sources.tables import open_tables
+
+QUICK = {"steps": 4, "meta_batch": 2, "validate_every": 2, "log_every": 2, "validation_tasks": 6, "test_steps": 2}
+SMALL = {"inner_steps": 1, "hidden": (5,), "aggregator": "mean", "task_dim": 4, "example_dim": 4}
+
+
+def flags(**settings):
+    """Settings as on the command line."""
+    words = []
+    for name, value in settings.items():
+        values = value if isinstance(value, tuple) else (value,)
+        words += [f"--{name.replace('_', '-')}", *map(str, values)]
+    return words
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("tables") / "sensors.csv", sensors())
+
+
+def asked(table, **more):
+    return flags(
+        tasks=table, task_column="sensor", target="y", inputs=("time", "colour"), stratify="kind", **QUICK, **more
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(table, tmp_path_factory):
+    """A tiny run with its yardsticks."""
+    out = tmp_path_factory.mktemp("own") / "run"
+    args = ["train", "own", *asked(table, clusters=(2, 1), **SMALL), "--first-order", "--baselines", "--out", str(out)]
+    assert main(args) == 0
+    return out
+
+
+def test_a_run_holds_the_schema_and_the_command(folder):
+    stored = files.read_json(folder / "run.json")
+    source = stored["config"]["source"]
+    assert [column["name"] for column in source["schema"]["inputs"]] == ["time", "colour"]
+    assert source["families"] == ["a", "b"]
+    assert stored["config"]["learner"]["clusters"] == [2, 1]
+    assert stored["provenance"]["command"].startswith("metagrove train own --tasks")
+    assert "--out" not in stored["provenance"]["command"]
+    assert (folder / "atlas.json").exists()
+
+
+def test_a_run_adapts_without_the_files_it_was_trained_on(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "moved")
+    stored = files.read_json(tmp_path / "moved" / "run.json")
+    stored["config"]["source"]["tasks"] = "gone.csv"
+    files.write_json(tmp_path / "moved" / "run.json", stored)
+    run = mg.load(tmp_path / "moved")
+    columns = {"time": np.array([0, 1, 2]), "colour": np.array(["red", "blue", "red"], object)}
+    x = run.config.source.schema.encode_inputs(columns, "new rows")
+    assert np.isfinite(run.adapt(x, [0.0, 1.0, 2.0]).predict(x)).all()
+    with pytest.raises(InputError, match="the run's tasks, does not exist"):
+        run.scores(num_tasks=4, seed=0)
+
+
+def test_yardsticks_stand_beside_the_run_on_the_same_tasks(folder):
+    result = read_baselines(folder)
+    assert [row["name"] for row in result["rows"]] == ["hsml", "maml", "ridge", "gaussian-process", "global"]
+    assert (result["num_tasks"], result["num_draws"]) == (3, 5)
+    run, *others = result["rows"]
+    own = mg.load(folder)
+    again = own.scores(num_tasks=15, seed=0, steps=own.inner_steps, every_step=False).by_step[:, -1]
+    assert run["value"] == pytest.approx(again.mean())
+    assert run["value_ci95"] == pytest.approx(1.96 * again.std(ddof=1) / 3**0.5)
+    for row in others:
+        assert row["minus_run"]["difference"] == pytest.approx(row["value"] - run["value"])
+    ridge = next(row for row in others if row["name"] == "ridge")
+    assert ridge["value"] < 0.1 < run["value"]  # the tasks are lines, and the run has hardly trained
+    assert result["best"] in ("ridge", "gaussian-process")
+    assert (folder / "baselines" / "maml" / "best.json").exists()
+
+
+def test_the_table_and_the_advice_are_printed(folder, table, capsys):
+    again = ["train", "own", *asked(table, clusters=(2, 1), **SMALL), "--first-order", "--out", str(folder), "--resume"]
+    assert main(again) == 0
+    out = capsys.readouterr().out
+    assert "ridge, each" in out
+    assert "Use " in out
+
+
+def test_scores_are_means_over_a_tasks_draws(folder):
+    run = mg.load(folder)
+    scores = run.scores(num_tasks=13, seed=1, steps=run.inner_steps, every_step=False)
+    assert scores.by_step.shape == (3, 1)
+    assert set(scores.family) == {0, 1}
+    np.testing.assert_allclose(scores.shares.sum(1), 1, rtol=1e-5)
+
+
+def test_a_run_is_not_resumed_with_another_table(folder, tmp_path, capsys):
+    shutil.copytree(folder, tmp_path / "run")
+    other = write(tmp_path / "sensors.csv", sensors(seed=1))
+    args = ["train", "own", *asked(other, clusters=(2, 1), **SMALL), "--first-order", "--resume"]
+    assert main([*args, "--out", str(tmp_path / "run")]) == 2
+    assert "was begun with other settings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "say where the tasks are: --tasks FILE_OR_FOLDER"),
+        (["--tasks", "nothing.csv", "--target", "y"], "nothing.csv does not exist"),
+        (["--tasks", "TABLE"], "target must name a column: --target NAME"),
+        (["--tasks", "TABLE", "--target", "y"], "TABLE is one table: say which column names the task"),
+        (["--tasks", "TABLE", "--target", "z", "--task-column", "sensor"], "TABLE has no column 'z' (--target)"),
+        (
+            ["--tasks", "TABLE", "--target", "y", "--task-column", "sensor", "--learner", "maml", "--clusters", "auto"],
+            "MAML has no clusters to choose",
+        ),
+    ],
+)
+def test_what_cannot_begin_leaves_nothing_behind(table, args, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = [str(table) if word == "TABLE" else word for word in args]
+    assert main(["train", "own", *words]) == 2
+    assert message.replace("TABLE", str(table)) in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_lists_settings_of_data_learner_and_training(capsys):
+    for name, words in {"own": ("--missing", "--baselines"), "own-images": ("--ways", "--resume")}.items():
+        with pytest.raises(SystemExit) as caught:
+            main(["train", name, "--help"])
+        assert caught.value.code == 0
+        out = capsys.readouterr().out
+        assert all(word in out for word in (*words, "--clusters", "--steps"))
+
+
+def test_a_stopped_training_says_how_to_go_on(table, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(training, "train_into", lambda *_, **__: False)
+    args = ["train", "own", *asked(table), "--out", str(tmp_path / "run")]
+    assert main(args) == STOPPED
+    err = capsys.readouterr().err
+    assert "stopped, nothing lost; go on with: metagrove train own" in err
+    assert err.rstrip().endswith("--resume")
+
+
+def test_classes_from_a_frame_in_two_lines(tmp_path):
+    header, *rows = sensors()
+    frame = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+    how = {"task_column": "sensor", "inputs": ("time", "y"), "learner": "maml", "out": tmp_path / "run"}
+    run = mg.train_own(frame, target="colour", inner_steps=1, first_order=True, hidden=(5,), **how, **QUICK)
+    assert run.metric == "accuracy"
+    adapted = run.adapt(np.zeros((2, 2)), np.eye(2))
+    np.testing.assert_allclose(np.exp(adapted.predict(np.zeros((3, 2)))).sum(1), 1, rtol=1e-5)
+    assert (tmp_path / "run" / "tasks.csv").exists()
+    with pytest.raises(InputError, match="already holds a run"):
+        mg.train_own(frame, target="colour", **how)
+    with pytest.raises(InputError, match="no setting is called 'inner_step': did you mean"):
+        mg.train_own(frame, target="colour", inner_step=1, **{**how, "out": tmp_path / "other"})
+
+
+# clusters
+
+
+def test_clusters_are_chosen_on_validation_tasks(folder, monkeypatch):
+    """The candidates' trainings are stood in for; a real one is below."""
+    config, notes, seen = mg.load(folder).config, [], []
+
+    def scores(brief):
+        seen.append((brief.learner.clusters, brief.training.steps))
+        return np.arange(20.0) + (0.0 if brief.learner.clusters == (3, 1) else 1.0)
+
+    monkeypatch.setattr(clusters, "validation_scores", scores)
+    chosen = clusters.choose_clusters(config.with_settings(steps=50), ((2, 1), (3, 1)), notes.append)
+    assert chosen == config.with_settings(steps=50, clusters=(3, 1))
+    assert seen == [((2, 1), 10), ((3, 1), 10)]
+    assert notes[-1] == "chosen: clusters (3, 1), which did best"
+    monkeypatch.setattr(clusters, "validation_scores", lambda _: None)
+    assert clusters.choose_clusters(config, ((2, 1),), notes.append) is None
+
+
+def test_a_short_training_is_scored_on_the_validation_tasks(folder):
+    rival = mg.load(folder / "baselines" / "maml")
+    found = clusters.scores_of(rival)
+    assert found.mean() == pytest.approx(rival.about["validation"]["value"], rel=1e-4)
+
+
+def test_a_run_goes_on_with_the_clusters_it_was_begun_with(folder):
+    config = mg.load(folder).config
+    job = training.Job(config.with_settings(clusters=(4, 2, 1)), folder, resume=True, choose_clusters=True)
+    assert training.settled_clusters(job, print) == config
+
+
+def test_fewer_clusters_where_they_are_as_good():
+    rng = np.random.default_rng(0)
+    best, noise = rng.normal(size=200), rng.normal(size=200)
+    as_good = {(2, 1): best + 0.01 * noise, (4, 2, 1): best - 0.0001, (8, 4, 1): best + 1}
+    assert clusters.fewest_as_good(as_good, "mse")[0] == (2, 1)
+    worse = {(2, 1): best + 0.1, (4, 2, 1): best, (8, 4, 1): best + 0.2}
+    assert clusters.fewest_as_good(worse, "mse") == ((4, 2, 1), "which did best")
+    assert clusters.fewest_as_good(worse, "accuracy")[0] == (8, 4, 1)
+
+
+def test_auto_is_found_among_arguments():
+    assert take_auto(["--clusters", "auto", "--steps", "5"]) == (True, ["--steps", "5"])
+    assert take_auto(["--clusters=auto"]) == (True, [])
+    assert take_auto(["--clusters", "4", "1"]) == (False, ["--clusters", "4", "1"])
+
+
+def test_what_is_kept_of_a_command():
+    assert without("metagrove train own --out 'a b' --steps 5 --resume", "--out", "--resume") == (
+        "metagrove train own --steps 5"
+    )
+    assert without("x --out=a --resume", "--resume") == "x --out=a"
+
+
+# defaults
+
+
+def test_defaults_are_sized_to_the_data(table):
+    source, _ = open_tables(TableData(str(table), "sensor", ("y",), ("time",)))
+    few, many = table_config(source, 20).learner, table_config(source, 2000).learner
+    assert sum(few.clusters) < sum(many.clusters)
+    labelled, _ = open_tables(TableData(str(table), "sensor", ("colour",), ("time",)))
+    learner = table_config(labelled, 20).learner
+    assert learner.net.classifies
+    net = learner.net(labelled.spec, key=jax.random.key(0))
+    np.testing.assert_allclose(np.exp(net(jnp.ones((4, 1)))).sum(1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_learner_can_be_taken(table, name):
+    """For classes; those that know nothing else refuse numbers."""
+    config = training.own_config(TableData(str(table), "sensor", ("colour",), ("time", "y")), name, print)
+    check_config(config)
+    assert from_json(to_json(config)) == config
+    assert config.learner.loss is cross_entropy
+    eqx.filter_eval_shape(functools.partial(config.learner.init, config.source.spec), key=jax.random.key(0))
+    numbers = TableData(str(table), "sensor", ("y",), ("time",))
+    if name in ("protonet", "matching-net"):
+        with pytest.raises(InputError, match=f"{name} tells classes apart, but y holds numbers"):
+            training.own_config(numbers, name, print)
+    else:
+        assert training.own_config(numbers, name, print).learner.loss is mse
+
+
+# yardsticks
+
+
+def test_yardsticks_see_the_draws_that_learners_are_scored_on(table):
+    source, _ = open_tables(TableData(str(table), "sensor", ("y",), ("time", "colour")))
+    draws = draw_tasks(source, "test", num_draws=2, seed=3)
+    assert draws.support_x.shape == (3, 2, 5, 3)
+    np.testing.assert_allclose(score(source, draws, lambda x, y, query: np.zeros((len(query), 1))).shape, (3,))
+    name, predict = best_model(source, YARDSTICKS["ridge"], draw_tasks(source, "validation", num_draws=2, seed=3))
+    assert name == "penalty 1e-06"  # lines without noise want none
+    assert score(source, draws, predict).max() < 1e-6
+
+
+def test_a_support_of_one_class_gives_that_class():
+    labels = np.array([[0.0, 1.0], [0.0, 1.0]])
+    make = linear_models(classifies=True)["C 1"]
+    predict = fitted(make, np.array([[0.0], [1.0]]), labels, classifies=True)
+    np.testing.assert_array_equal(predict(np.zeros((3, 1))), [[0, 1]] * 3)
+    three = np.eye(3)[[0, 1, 0, 1]]
+    probabilities = fitted(make, np.array([[0.0], [1.0], [0.1], [0.9]]), three, classifies=True)(np.array([[0.0]]))
+    assert probabilities.argmax() == 0
+    assert probabilities[0, 2] < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("gap", "spread", "advice"),
+    [
+        (1.0, 0.1, "Use HSML: it does best (mse 1); next is ridge, each task alone, +1 "),
+        (0.01, 1.0, "Use HSML: it does best (mse 1), though ridge, each task alone may be as good (+0.01 "),
+        (-0.5, 0.01, "Use ridge, each task alone: it does best (mse 0.5), and HSML is behind by +0.5 "),
+        (-0.01, 1.0, "ridge, each task alone does best (mse 0.99), and HSML may be as good (+0.01 "),
+    ],
+)
+def test_advice(gap, spread, advice):
+    even = np.tile([-1.0, 1.0], 50)
+    scored = {"hsml": (1 + even, {}), "ridge": (1 + even + gap + spread * np.repeat([-1.0, 1.0], 50), {})}
+    result = tabled(scored, np.repeat([0, 1], 50), ("a", "b"), metric="mse")
+    assert result["advice"].startswith(advice)
+    assert result["rows"][1]["minus_run"]["by_family"]["a"]["difference"] == pytest.approx(gap - spread)
+
+
+def test_what_is_unknown_is_null():
+    assert json.dumps(known({"a": [float("nan"), 1.0]}), allow_nan=False) == '{"a": [null, 1.0]}'
+
+
+# pictures
+
+
+@pytest.fixture(scope="module")
+def pools(tmp_path_factory):
+    data = tmp_path_factory.mktemp("pools")
+    images = np.random.default_rng(0).integers(0, 256, (9 * 4, 8, 8, 3)).astype(np.uint8)
+    splits = ["train"] * 3 + ["validation"] * 3 + ["test"] * 3
+    for size in (8, 4):
+        (data / f"tiny-{size}").mkdir()
+        kinds = [(f"class {i}", split, 4) for i, split in enumerate(splits)]
+        pool.write(data / f"tiny-{size}", "tiny", images[:, :size, :size], kinds, {})
+    return data
+
+
+def test_own_pictures(pools, tmp_path):
+    args = ["train", "own-images", "--pool", "tiny", "--size", "4", "--data", str(pools), "--learner", "protonet"]
+    assert main([*args, *flags(**QUICK, filters=2), "--out", str(tmp_path / "run")]) == 0
+    run = mg.load(tmp_path / "run")
+    source = run.config.source
+    assert (source.size, source.ways, source.shots, source.queries) == (4, 3, 1, 3)
+    assert run.config.learner.net.blocks == 2
+    assert run.metric == "accuracy"
+
+
+def test_the_largest_pictures_that_all_pools_have(pools):
+    assert image_source(ImageData(("tiny",), data=str(pools))).size == 8
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "say which pool: --pool NAME"),
+        (["--pool", "huge"], "no pool 'huge' in"),
+        (["--pool", "tiny", "--size", "16"], "no pool 'tiny' of 16 pixels"),
+        (["--pool", "tiny", "--shots", "4"], "tasks need 2 classes and 5 pictures"),
+        (["--pool", "tiny", "--ways", "5"], "tiny has 3 classes in its train split, a task needs 5"),
+    ],
+)
+def test_pools_that_give_no_tasks(pools, args, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "own-images", *args, "--data", str(pools)]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("runs/*/run.json"))
