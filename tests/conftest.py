@@ -1,6 +1,7 @@
 """Every test runs with shape annotations checked (see pyproject), warnings as errors and rank promotion forbidden."""
 
 import dataclasses
+import gc
 
 import jax
 import pytest
@@ -59,6 +60,14 @@ TINY_TRAINING = Training(
     test_steps=3,
 )
 TINY = Config(Functions(), LEARNERS["hsml-gru"], TINY_TRAINING)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_compiled_functions():
+    """After each file: a process that keeps thousands of them runs out of memory mappings, and the compiler crashes."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(params=LEARNERS)

@@ -190,12 +190,12 @@ def test_clusters_are_chosen_on_validation_tasks(folder, monkeypatch):
         seen.append((brief.learner.clusters, brief.training.steps))
         return np.arange(20.0) + (0.0 if brief.learner.clusters == (3, 1) else 1.0)
 
-    monkeypatch.setattr(clusters, "validation_scores", scores)
+    monkeypatch.setattr(clusters, "brief_scores", scores)
     chosen = clusters.choose_clusters(config.with_settings(steps=50), ((2, 1), (3, 1)), notes.append)
     assert chosen == config.with_settings(steps=50, clusters=(3, 1))
     assert seen == [((2, 1), 10), ((3, 1), 10)]
     assert notes[-1] == "chosen: clusters (3, 1), which did best"
-    monkeypatch.setattr(clusters, "validation_scores", lambda _: None)
+    monkeypatch.setattr(clusters, "brief_scores", lambda _: None)
     assert clusters.choose_clusters(config, ((2, 1),), notes.append) is None
 
 
