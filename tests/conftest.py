@@ -48,6 +48,8 @@ LEARNERS = {
     "neural-process-mean": NeuralProcess(encoder="mean", width=8),
     "scratch": Scratch(net=TINY_NET, inner_steps=2, updates_per_step=3),
 }
+ALIKE = ("maml-first-order", "anil", "hsml-lstm", "hsml-max", "neural-process-mean")
+"""Train as others of the table do."""
 TINY_TRAINING = Training(
     steps=40,
     meta_batch=4,
@@ -72,4 +74,10 @@ def forget_compiled_functions():
 
 @pytest.fixture(params=LEARNERS)
 def learner(request):
+    return LEARNERS[request.param]
+
+
+@pytest.fixture(params=[name for name in LEARNERS if name not in ALIKE])
+def distinct_learner(request):
+    """For tests that take long."""
     return LEARNERS[request.param]

@@ -110,7 +110,8 @@ def test_all_problems_of_a_config_are_reported_at_once():
     with pytest.raises(InputError) as caught:
         check_config(config)
     assert str(caught.value) == (
-        "steps must be at least 1, got 0; families must be among sinusoid, line, quadratic, cubic, got 'spiral'; "
+        "steps must be at least 1, got 0; families must be among sinusoid, line, quadratic, "
+        "parabola, cubic, got 'spiral'; "
         "inner_lr must be 0 or more, got -1.0; "
         "clusters must be positive numbers ending in 1 (the root), got (4, 2): try (4, 2, 1); "
         "hidden must be positive numbers, got (0,)"

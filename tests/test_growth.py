@@ -50,7 +50,7 @@ PLACE = jnp.linspace(-0.5, 0.5, 6)
 @pytest.fixture(scope="module")
 def state():
     """A state whose optimiser has seen a gradient, so that no moment is 0."""
-    fresh = init_state(CONFIG)
+    fresh = eqx.filter_jit(init_state)(CONFIG)
     params = eqx.filter(fresh.meta, eqx.is_inexact_array)
     grads = jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.5), params)
     updates, opt_state = TRAINING.optimizer().update(grads, fresh.opt_state, params)
@@ -98,6 +98,7 @@ def test_shrinking_undoes_growing(state):
         np.testing.assert_array_equal(back, old)
 
 
+@eqx.filter_jit
 def answers(learner, meta):
     task = Functions().sample(jax.random.key(5))
     return learner.adapt(meta, task.support)[0](task.query.x)
@@ -106,7 +107,7 @@ def answers(learner, meta):
 def test_an_unchanged_start_changes_no_answer_and_can_learn(state):
     learner, meta, _ = grow(LEARNER, state.meta, state.opt_state, key=KEY, start="unchanged", place=PLACE)
     np.testing.assert_allclose(answers(learner, meta), answers(LEARNER, state.meta), rtol=1e-5, atol=1e-6)
-    slope = eqx.filter_grad(lambda meta: answers(learner, meta).sum())(meta).cluster.levels[0].mass[2]
+    slope = eqx.filter_jit(eqx.filter_grad(lambda meta: answers(learner, meta).sum()))(meta).cluster.levels[0].mass[2]
     assert abs(float(slope)) > 0
 
 

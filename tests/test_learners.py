@@ -128,7 +128,8 @@ def test_padding_changes_neither_loss_nor_gradients(learner, start):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5), plain, padded)
 
 
-def test_the_loss_falls_and_a_second_block_does_not_trace_again(learner):
+def test_the_loss_falls_and_a_second_block_does_not_trace_again(distinct_learner):
+    learner = distinct_learner
     if isinstance(learner, Scratch):
         pytest.skip("learns nothing from other tasks")
     traces = []

@@ -60,3 +60,28 @@ def gapminder_search(result: dict[str, Any]) -> list[list[str]]:
             seeds = ", ".join(f"{seed['test']:.4f}" for seed in one["seeds"]) if not i else ""
             rows.append(["" if i else name.upper(), settings, scored, seeds])
     return [["", "tried (chosen in bold)", "validation error ± CI", "test error of each seed of the chosen"], *rows]
+
+
+def speed(result: dict[str, Any]) -> list[list[str]]:
+    """How fast tasks are adapted to and rows predicted, and what was aimed at."""
+    rows = []
+    for part, one in result.items():
+        kind, _, name = part.partition(":")
+        if kind == "latency":
+            rows.append([f"{name}: a task, adapted and predicted", "< 50 ms", f"{one['median_ms']:.1f} ms"])
+            compiled = str(one["compilations_for_other_row_counts"])
+            rows.append([f"{name}: compilations for 6, 7 and 8 rows after 5", "0", compiled])
+        if kind == "many":
+            rate = f"{one['tasks_per_second_in_one_call']:,.0f} tasks/s"
+            rows.append(
+                [f"{name}: {one['tasks']:,} tasks in one call, against a loop", "≥ 20", f"{one['ratio']:.1f} ({rate})"]
+            )
+    for name, one in result["cold"].items():
+        rows.append(
+            [f"{name}: adapt and predict, a cold command", "< 6 s", f"{one['adapt_and_predict_seconds']:.1f} s"]
+        )
+        rows.append([f"{name}: predict, a cold command", "< 6 s", f"{one['predict_seconds']:.1f} s"])
+    for one in result["memory"]:
+        size = f"predict {one['megabytes']:.0f} MB ({one['rows']:,} rows), peak memory"
+        rows.append([size, "flat", f"{one['peak_memory_mb']:.0f} MB"])
+    return [["", "goal", "here"], *rows]

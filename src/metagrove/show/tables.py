@@ -205,6 +205,7 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[list[str]]]]] = {
     "gapminder": ("gapminder", own_tables.gapminder),
     "gapminder-differences": ("gapminder", own_tables.gapminder_differences),
     "gapminder-search": ("gapminder", own_tables.gapminder_search),
+    "own-speed": ("benchmark-own", own_tables.speed),
     "toy-speed": ("benchmark-toy", speed),
     "toy-scale": ("benchmark-toy", scale),
 }
