@@ -42,21 +42,28 @@ class Metric:
 
     name: str
     score: LossFn
-    higher_is_better: bool = False
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Of two values, is the larger the better one?"""
+        return self.name in HIGHER_IS_BETTER
+
+
+HIGHER_IS_BETTER = ("accuracy",)
 
 
 def metric_of(loss: LossFn) -> Metric:
     """Accuracy for a classifier; otherwise the loss itself."""
     if loss is cross_entropy:
-        return Metric("accuracy", accuracy, higher_is_better=True)
+        return Metric("accuracy", accuracy)
     return Metric(getattr(loss, "__name__", "loss"), loss)
 
 
 def is_better(value: float, than: float, metric: str) -> bool:
     """Is the first value of this metric the better one?"""
-    return value > than if metric == "accuracy" else value < than
+    return value > than if metric in HIGHER_IS_BETTER else value < than
 
 
 def best_of(things: Iterable[Thing], value_fn: Callable[[Thing], float], metric: str) -> Thing:
     """The thing with the best value of this metric."""
-    return max(things, key=value_fn) if metric == "accuracy" else min(things, key=value_fn)
+    return (max if metric in HIGHER_IS_BETTER else min)(things, key=value_fn)

@@ -11,6 +11,7 @@ from metagrove import files
 from metagrove.errors import InputError
 from metagrove.losses import cross_entropy
 from metagrove.own import baselines
+from metagrove.own.atlas import write_atlas
 from metagrove.own.clusters import choose_clusters
 from metagrove.own.defaults import cluster_candidates, table_config
 from metagrove.own.read import from_frame
@@ -161,13 +162,6 @@ def rivals(config: Config) -> dict[str, Config]:
     """MAML with the same net and budget, unless the run is one."""
     maml = dataclasses.replace(config, learner=default_learner("maml", config))
     return {} if type(maml.learner) is type(config.learner) else {"maml": maml}
-
-
-def write_atlas(run: Run) -> None:
-    """Where the known tasks stand, kept with the run."""
-    from metagrove.own.atlas import write_atlas as write
-
-    write(run)
 
 
 def print_note(line: str) -> None:

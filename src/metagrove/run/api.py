@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import jax
 from numpy.typing import ArrayLike
 
 from metagrove import files
@@ -16,7 +15,7 @@ from metagrove.losses import metric_of
 from metagrove.run import checkpoint, folders
 from metagrove.run.adapted import Adapted, AdaptedTasks, adapt_one, adapt_tasks
 from metagrove.run.config import Config, check_config, from_json
-from metagrove.run.evaluate import Scores, join_scores, score_tasks
+from metagrove.run.evaluate import Scores, join_scores, score_tasks, test_parts
 from metagrove.run.growth import as_grown
 from metagrove.run.presets import default_learner, preset
 from metagrove.run.randomness import stream
@@ -76,10 +75,8 @@ class Run:
         Of a source that draws the same tasks again, a score is the mean over a task's draws.
         """
         source = self.config.source
-        parts = source.test_parts()
+        parts = test_parts(source, seed)
         sizes = draws_of(num_tasks, len(parts), again=source.repeats_tasks)
-        key = stream("test", seed)
-        keys = [key] if len(parts) == 1 else [jax.random.fold_in(key, i) for i in range(len(parts))]
         how = {
             "steps": self.config.training.test_steps if steps is None else steps,
             "every_step": every_step,
@@ -87,7 +84,7 @@ class Run:
         }
         scored = [
             score_tasks(self.config.learner, self.meta, part, key=part_key, num_tasks=size, **how)
-            for part, part_key, size in zip(parts, keys, sizes, strict=True)
+            for (part, part_key), size in zip(parts, sizes, strict=True)
         ]
         return join_scores([one.mean() for one in scored] if source.repeats_tasks else scored)
 

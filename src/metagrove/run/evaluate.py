@@ -1,7 +1,7 @@
 """How good a learner is on fresh tasks, after every number of inner steps; and two learners on the same tasks."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -14,7 +14,8 @@ from metagrove.errors import DivergedError, InputError
 from metagrove.learner import Learner, Meta, after_each_step
 from metagrove.losses import Metric, metric_of
 from metagrove.outer import over_tasks
-from metagrove.sources import TaskDraw
+from metagrove.run.randomness import stream
+from metagrove.sources import Source, TaskDraw
 
 BATCH = 500
 """Most tasks in one compiled call; the last batch is drawn whole and cut."""
@@ -60,23 +61,26 @@ def score_tasks(
     """
     if num_tasks < 2:
         raise InputError(f"num_tasks must be at least 2 for a confidence interval, got {num_tasks}")
+
+    def batch(start: Array, size: int) -> Any:
+        return _score_batch(learner, meta, tasks, key, start, size, steps, every_step, tasks_in_flight, answers)
+
+    by_step, family, shares, answered = in_batches(batch, num_tasks)
+    return Scores(by_step.astype(np.float64), family, shares, first_step=0 if every_step else steps, answers=answered)
+
+
+def in_batches(batch_fn: Callable[[Array, int], Any], num_tasks: int) -> Any:
+    """`batch_fn(start, size)`, a tree of arrays with a row for each task, of so many tasks, batch after batch."""
     size = min(BATCH, num_tasks)
-    batches = [
-        jax.device_get(
-            _score_batch(
-                learner, meta, tasks, key, jnp.asarray(start), size, steps, every_step, tasks_in_flight, answers
-            )
-        )
-        for start in range(0, num_tasks, size)
-    ]
-    by_step, family, shares, answered = zip(*batches, strict=True)
-    return Scores(
-        np.concatenate(by_step)[:num_tasks].astype(np.float64),
-        np.concatenate(family)[:num_tasks],
-        None if shares[0] is None else np.concatenate(shares)[:num_tasks],
-        first_step=0 if every_step else steps,
-        answers=np.concatenate(answered)[:num_tasks] if answers else None,
-    )
+    batches = [jax.device_get(batch_fn(jnp.asarray(start), size)) for start in range(0, num_tasks, size)]
+    return jax.tree.map(lambda *each: np.concatenate(each)[:num_tasks], *batches)
+
+
+def test_parts(source: Source, seed: int) -> list[tuple[TaskDraw, PRNGKeyArray]]:
+    """What draws test tasks, each part with its key; fold the task's number in."""
+    parts, key = source.test_parts(), stream("test", seed)
+    keys = [key] if len(parts) == 1 else [jax.random.fold_in(key, i) for i in range(len(parts))]
+    return list(zip(parts, keys, strict=True))
 
 
 def only_families(scores: Scores, families: Sequence[int]) -> Scores:

@@ -22,7 +22,7 @@ from metagrove.files import save_error
 from metagrove.losses import metric_of
 from metagrove.run import folders
 from metagrove.run.api import Adapted, Run
-from metagrove.run.randomness import stream
+from metagrove.run.evaluate import test_parts
 from metagrove.sources import Source, TaskDraw
 from metagrove.sources.stream import Stream
 from metagrove.task import Task
@@ -157,13 +157,6 @@ def choose_tasks(source: Source, count: int, *, seed: int) -> list[Drawn]:
             task_key = jax.random.fold_in(part_key, index)
             chosen.append(Drawn(f"{source.family_names[family]} {number}", task_key, _sample(part, task_key)))
     return chosen
-
-
-def test_parts(source: Source, seed: int) -> list[tuple[TaskDraw, PRNGKeyArray]]:
-    """What draws test tasks, each part with its key, as in `Run.scores`; fold the task's number in."""
-    parts, key = source.test_parts(), stream("test", seed)
-    keys = [key] if len(parts) == 1 else [jax.random.fold_in(key, i) for i in range(len(parts))]
-    return list(zip(parts, keys, strict=True))
 
 
 @eqx.filter_jit

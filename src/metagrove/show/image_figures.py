@@ -26,7 +26,7 @@ from metagrove.errors import InputError
 from metagrove.learner import Learner, Meta
 from metagrove.outer import over_tasks
 from metagrove.run.api import Adapted, Run
-from metagrove.run.evaluate import BATCH
+from metagrove.run.evaluate import in_batches, test_parts
 from metagrove.show.figures import (
     BLACK,
     BLUE,
@@ -38,7 +38,6 @@ from metagrove.show.figures import (
     adapt,
     choose_tasks,
     label_of,
-    test_parts,
 )
 from metagrove.sources import TaskDraw
 from metagrove.task import Examples, Task
@@ -196,15 +195,14 @@ def tailored(
     run: Run, parts: Sequence[tuple[TaskDraw, PRNGKeyArray]], *, num_tasks: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Of so many test tasks of each part a sketch of θ₀ᵢ, the family, and the shares of the first-level clusters."""
-    size = min(BATCH, num_tasks)
-    how = size, run.config.training.tasks_in_flight
-    found = []
-    for part, key in parts:
-        batches = [
-            jax.device_get(_tailored_batch(run.config.learner, run.meta, part, key, jnp.asarray(start), *how))
-            for start in range(0, num_tasks, size)
-        ]
-        found.append(jax.tree.map(lambda *each: np.concatenate(each)[:num_tasks], *batches))
+    learner, in_flight = run.config.learner, run.config.training.tasks_in_flight
+
+    def of_part(part: TaskDraw, key: PRNGKeyArray) -> Any:
+        return in_batches(
+            lambda start, size: _tailored_batch(learner, run.meta, part, key, start, size, in_flight), num_tasks
+        )
+
+    found = [of_part(part, key) for part, key in parts]
     return jax.tree.map(lambda *each: np.concatenate(each), *found)
 
 

@@ -15,8 +15,8 @@ from metagrove.learner import Learner, Meta
 from metagrove.losses import Metric, metric_of
 from metagrove.outer import over_tasks
 from metagrove.run.api import Adapted, Run, draws_of
-from metagrove.run.evaluate import BATCH, Scores, clustering
-from metagrove.show.figures import adapt, test_parts
+from metagrove.run.evaluate import Scores, clustering, in_batches, test_parts
+from metagrove.show.figures import adapt
 from metagrove.sources import TaskDraw
 from metagrove.task import Task
 
@@ -107,13 +107,8 @@ def mean_draw(draws: Any) -> Any:
 
 
 def _look_at(run: Run, part: TaskDraw, key: PRNGKeyArray, num_tasks: int) -> Any:
-    size = min(BATCH, num_tasks)
-    how = size, run.inner_steps, run.config.training.tasks_in_flight
-    batches = [
-        jax.device_get(_look_batch(run.config.learner, run.meta, part, key, jnp.asarray(start), *how))
-        for start in range(0, num_tasks, size)
-    ]
-    return jax.tree.map(lambda *each: np.concatenate(each)[:num_tasks], *batches)
+    learner, how = run.config.learner, (run.inner_steps, run.config.training.tasks_in_flight)
+    return in_batches(lambda start, size: _look_batch(learner, run.meta, part, key, start, size, *how), num_tasks)
 
 
 @eqx.filter_jit
