@@ -31,4 +31,4 @@ tables: $(READY)  ## write the results' tables into the documents
 	$(BIN)/python -m metagrove.show.tables README.md docs/*.md
 
 clean:
-	rm -rf $(VENV) dist build
+	rm -rf $(VENV) dist build .pytest_cache

@@ -2,6 +2,11 @@
 
 import dataclasses
 import gc
+import os
+from pathlib import Path
+
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 import jax
 import pytest
@@ -23,7 +28,10 @@ from metagrove import (
 from metagrove.run.config import Config, Training
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of the time
+# Compiling is most of the time: it is done lightly, and what was compiled serves every file, command and later run.
+jax.config.update("jax_disable_most_optimizations", True)
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 TINY_NET = MLPNet(hidden=(8,), init_sd=0.3)
 TINY_HSML = HSML(net=TINY_NET, task_dim=6, example_dim=5, clusters=(3, 2, 1), inner_steps=2, test_permutations=2)

@@ -33,8 +33,8 @@ from metagrove.run.growth import (
     describe_growth,
     grow_now,
     retire,
-    welch_t,
 )
+from metagrove.run.novelty import along_the_difference, novelty, welch_t
 from metagrove.run.reports import evaluation
 from metagrove.run.train import init_state, train
 from metagrove.sources.stream import Stream
@@ -299,12 +299,12 @@ def test_far_centres_of_no_mass_leave_the_others_alone():
 
 
 def test_what_nothing_uses_retires_and_novelty_grows(state, monkeypatch):
-    """One block of training after another, as `train` shows them; answers are made up."""
+    """One block of training after another, as `train` shows them; answers and what is found of tasks are made up."""
     growth = Growth(growth_window=15, growth_cooldown=15, growth_detector="novelty", growth_t=5.0, retire_below=0.05)
     learner, meta, opt_state = grow(LEARNER, state.meta, state.opt_state, key=KEY)
     config = dataclasses.replace(CONFIG, learner=learner, training=dataclasses.replace(TRAINING, growth=growth))
     state = dataclasses.replace(state, meta=meta, opt_state=opt_state)
-    answers = {3: 1.0, 2: 1.5}
+    answers, found = {3: 1.0, 2: 1.5}, {15: 1.0, 30: 4.9, 45: 5.1}
     monkeypatch.setattr(
         growth_module,
         "validation_scores",
@@ -312,19 +312,50 @@ def test_what_nothing_uses_retires_and_novelty_grows(state, monkeypatch):
             np.ones((1, 1)), np.zeros(1), None, 0, np.array([[answers[config.learner.clusters[0]]]])
         ),
     )
+    monkeypatch.setattr(
+        growth_module,
+        "novelty",
+        lambda _l, _m, _t, step, _c, *, key: {
+            "watched": "embedding",
+            "last_window": 0.0,
+            "this_window": 1.0,
+            "t": found[int(step)],
+        },
+    )
     watch, told = dataclasses.asdict(Watch()), []
     shares = {"validation": {"shares": [0.6, 0.38, 0.02]}}
-    for step, misfit in zip(range(5, 50, 5), (1.0, 1.1, 1.2, 1.1, 1.0, 1.2, 9.0, 9.1, 9.2), strict=True):
-        record = {"step": step, "loss": 1.0, "misfit": misfit, **(shares if step in (10, 20) else {})}
+    for step in range(5, 50, 5):
+        record = {"step": step, "loss": 1.0, **(shares if step in (10, 20) else {})}
+        state = dataclasses.replace(state, step=jnp.asarray(step))
         config, state = change_clusters(config, state, Functions(), record, watch)
         told += [(step, record["growth"])] if "growth" in record else []
     (first, retired), (second, grown) = told
     assert (first, retired["clusters"], retired["cause"]["retired"]) == (20, [2, 2, 1], [2])  # at 10 it still rests
     assert retired["changed"] == 0.5
-    assert (second, grown["clusters"], grown["cause"]["watched"]) == (45, [3, 2, 1], "misfit")
+    assert (second, grown["clusters"], grown["cause"]["watched"]) == (45, [3, 2, 1], "embedding")
     assert state.meta.cluster.levels[0].centers.shape == (3, 6)
     assert "1 that nothing used retired; answers changed by 50.0 %" in describe_growth(retired)
-    assert "misfit from 1.100 to 9.100" in describe_growth(grown)
+    assert "embedding from 0.000 to 1.000 (t 5.1)" in describe_growth(grown)
+
+
+def test_tasks_of_other_kinds_are_told_from_the_same_kinds_by_their_embeddings(state):
+    """Of a stream whose tasks change at its middle, under a model that has learned nothing yet."""
+    training = dataclasses.replace(TRAINING, steps=100, growth=dataclasses.replace(GROWTH, growth_probe=400))
+    stream = Stream(timetable=("0: sinusoid", "1/2: sinusoid line")).split("train")
+    found = {
+        step: novelty(LEARNER, state.meta, stream, jnp.asarray(step), training, key=KEY)["t"] for step in (50, 55, 65)
+    }
+    assert found[55] > 5 > abs(found[50])
+    assert abs(found[65]) < 5
+
+
+def test_where_nothing_has_changed_novelty_is_a_plain_t():
+    rng = np.random.default_rng(0)
+    t = [
+        welch_t(*reversed(along_the_difference(*rng.normal(size=(2, 100, 30)).astype(np.float32)))) for _ in range(200)
+    ]
+    assert abs(np.mean(t)) < 0.3
+    assert 0.8 < np.std(t) < 1.2
 
 
 def test_parents_grow_where_they_have_become_narrow():

@@ -12,6 +12,7 @@ import tyro
 
 from metagrove.errors import STOPPED, MetagroveError
 from metagrove.own.adapt_commands import Adapt, Export, Predict
+from metagrove.run.compiled import keep_compiled
 from metagrove.run.config import LEARNERS, Config
 from metagrove.run.experiments import BudgetName
 from metagrove.run.presets import PRESETS, preset
@@ -219,6 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in args
     args = [arg for arg in args if arg != "--debug"]
+    keep_compiled()
     try:
         return dispatch(args)
     except MetagroveError as error:

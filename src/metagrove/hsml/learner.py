@@ -141,7 +141,6 @@ class HSML(GradientLearner):
             metrics={
                 "reconstruction_loss": reconstruction_loss,
                 "largest_share": assignments[0].max(),
-                "misfit": meta.cluster.levels[0].misfit(task_embedding if place is None else place),
             },
             task_embedding=task_embedding,
             assignments=assignments,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.errors import InputError, too_few
-from metagrove.nets.convolution import conv, neighbours
+from metagrove.nets.convolution import conv, gathered
 from metagrove.nets.layers import AfterLayer
 from metagrove.nets.linear import xavier
 from metagrove.nets.max_pool import max_pool
@@ -111,7 +111,7 @@ def convolve(
         flat = values.reshape(-1, values.shape[-1])
         mean, square = weight @ flat, weight @ jnp.square(flat)
         return values, mean, square - jnp.square(mean)
-    patches = jnp.concatenate(neighbours(x, len(kernel)), axis=-1).reshape(len(weight), -1)
+    patches = gathered(x, len(kernel)).reshape(len(weight), -1)
     mean = weight @ patches
     covariance = (patches * weight[:, None]).T @ patches - jnp.outer(mean, mean)
     flat_kernel = kernel.reshape(len(mean), -1)

@@ -5,7 +5,8 @@ and for the correlation ⋆, with cotangent v:   dx = y' * v̂,   dy' = x * v
 
 So the two operations are closed under differentiation: whatever derivative is asked for is made of them again. The
 compiler's own rule for ⋆ is a convolution with a kernel as large as the picture, which is slow on a CPU; here it is a
-matrix product for each place of the kernel. On GPU and TPU the plain convolution is used, whose derivatives are fast.
+matrix product for each place of the kernel, or one in all for few channels. On GPU and TPU the plain convolution is
+used, whose derivatives are fast.
 """
 
 import functools
@@ -36,15 +37,17 @@ def fast_conv(x: Images, kernel: Kernel) -> Float[Array, "n h w o"]:
     """x * w."""
     if x.shape[-1] > FEW_CHANNELS:
         return plain_conv(x, kernel)
-    return jnp.concatenate(neighbours(x, len(kernel)), axis=-1) @ kernel.reshape(-1, kernel.shape[-1])
+    return gathered(x, len(kernel)) @ kernel.reshape(-1, kernel.shape[-1])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def correlate(x: Images, dy: Float[Array, "n h w o"], size: int) -> Kernel:
     """x ⋆ y', the gradient of x * w with respect to a kernel of this size."""
-    flat = dy.reshape(-1, dy.shape[-1])
+    flat, shape = dy.reshape(-1, dy.shape[-1]), (size, size, x.shape[-1], dy.shape[-1])
+    if x.shape[-1] <= FEW_CHANNELS:
+        return (gathered(x, size).reshape(len(flat), -1).T @ flat).reshape(shape)
     products = [shifted.reshape(-1, x.shape[-1]).T @ flat for shifted in neighbours(x, size)]
-    return jnp.stack(products).reshape(size, size, x.shape[-1], dy.shape[-1])
+    return jnp.stack(products).reshape(shape)
 
 
 def neighbours(x: Images, size: int) -> list[Images]:
@@ -53,6 +56,11 @@ def neighbours(x: Images, size: int) -> list[Images]:
     padded = jnp.pad(x, ((0, 0), (reach, reach), (reach, reach), (0, 0)))
     height, width = x.shape[1:3]
     return [padded[:, i : i + height, j : j + width] for i in range(size) for j in range(size)]
+
+
+def gathered(x: Images, size: int) -> Float[Array, "n h w _"]:
+    """For each pixel all its neighbours' channels, in the order of a kernel's."""
+    return jnp.concatenate(neighbours(x, size), axis=-1)
 
 
 def turned(kernel: Kernel) -> Float[Array, "k k o i"]:

@@ -1,8 +1,8 @@
 """2×2 max pooling whose derivatives, of any order, are made of two simple operations.
 
-gather(x, s) = Σ over each 2×2 of s·x          spread(p, s) = s·(p repeated over each 2×2)
-They are each other's transpose; the derivative of the maximum is gather with s = 1 where x is the largest of its four,
-shared equally among equals (common in plain backgrounds).
+gather(x, k) = of each 2×2 the k-th          spread(p, k) = p at the k-th of each 2×2, 0 at the others
+They are each other's transpose; the derivative of the maximum is gather with k the place of the largest of each 2×2,
+the first of equals.
 """
 
 import jax
@@ -11,6 +11,8 @@ from jaxtyping import Array, Float
 
 Full = Float[Array, "n h w c"]
 Pooled = Float[Array, "n p q c"]
+Place = Float[Array, "n p q c"]
+"""0 to 3, in the order of `quarters`; as floats, since a CPU compares numbers of one width fastest."""
 
 
 def max_pool(x: Full) -> Pooled:
@@ -25,16 +27,19 @@ def _even_max_pool(x: Full) -> Pooled:
 
 
 @jax.custom_vjp
-def gather(x: Full, share: Full) -> Pooled:
-    """Σ over each 2×2 of share·x."""
-    a, b, c, d = quarters(x * share)
-    return (a + b) + (c + d)
+def gather(x: Full, place: Place) -> Pooled:
+    """The value at its place of each 2×2."""
+    a, b, c, d = quarters(x)
+    return jnp.where(place < 2, jnp.where(place == 0, a, b), jnp.where(place == 2, c, d))
 
 
 @jax.custom_vjp
-def spread(pooled: Pooled, share: Full) -> Full:
-    """share·(pooled repeated over each 2×2)."""
-    return repeated(pooled) * share
+def spread(pooled: Pooled, place: Place) -> Full:
+    """Each pooled value at its place of the 2×2, 0 at the other three."""
+    n, height, width, channels = pooled.shape
+    order = jnp.arange(4, dtype=place.dtype).reshape(1, 1, 2, 1, 2, 1)
+    blocks = jnp.where(place[:, :, None, :, None] == order, pooled[:, :, None, :, None], 0)
+    return blocks.reshape(n, 2 * height, 2 * width, channels)
 
 
 def quarters(x: Full) -> list[Pooled]:
@@ -44,35 +49,17 @@ def quarters(x: Full) -> list[Pooled]:
     return [blocks[:, :, i, :, j] for i in (0, 1) for j in (0, 1)]
 
 
-def repeated(pooled: Pooled) -> Full:
-    """Each pixel four times."""
-    n, height, width, channels = pooled.shape
-    blocks = jnp.broadcast_to(pooled[:, :, None, :, None], (n, height, 2, width, 2, channels))
-    return blocks.reshape(n, 2 * height, 2 * width, channels)
-
-
-def share_of_largest(x: Full) -> Full:
-    """1 at the largest of each 2×2, 1/k at k equal ones, 0 elsewhere. A constant: it has no derivative.
+def place_of_largest(x: Full) -> Place:
+    """Where the largest of each 2×2 stands. A constant: it has no derivative.
 
     The four are compared with each other and not with their maximum: compiled, x may be computed twice and rounded
     differently, and then none of the four would equal it.
     """
     a, b, c, d = quarters(x)
-    over, under = jnp.maximum(a, b), jnp.maximum(c, d)
-    largest = [
-        ((one >= beside) & (one >= across)).astype(x.dtype)
-        for one, beside, across in ((a, b, under), (b, a, under), (c, d, over), (d, c, over))
-    ]
-    number = (largest[0] + largest[1]) + (largest[2] + largest[3])
-    rows = [jnp.stack(largest[i : i + 2], axis=3) for i in (0, 2)]
-    shares = jnp.stack(rows, axis=2) / number[:, :, None, :, None]
-    return jax.lax.stop_gradient(shares.reshape(x.shape))
+    above, below = jnp.where(a >= b, 0, 1), jnp.where(c >= d, 2, 3)
+    return jnp.where(jnp.maximum(a, b) >= jnp.maximum(c, d), above, below).astype(x.dtype)
 
 
-def _pool_forward(x):
-    return _even_max_pool(x), share_of_largest(x)
-
-
-_even_max_pool.defvjp(_pool_forward, lambda share, dp: (spread(dp, share),))
-gather.defvjp(lambda x, share: (gather(x, share), share), lambda share, dp: (spread(dp, share), jnp.zeros_like(share)))
-spread.defvjp(lambda p, share: (spread(p, share), share), lambda share, dx: (gather(dx, share), jnp.zeros_like(share)))
+_even_max_pool.defvjp(lambda x: (_even_max_pool(x), place_of_largest(x)), lambda place, dp: (spread(dp, place),))
+gather.defvjp(lambda x, place: (gather(x, place), place), lambda place, dp: (spread(dp, place), jnp.zeros_like(place)))
+spread.defvjp(lambda p, place: (spread(p, place), place), lambda place, dx: (gather(dx, place), jnp.zeros_like(place)))

@@ -64,9 +64,11 @@ class Growth:
     """Meta-steps after the start, and after a growth, in which nothing grows."""
     growth_detector: Literal["ratio", "welch", "novelty"] = "ratio"
     """How two windows are compared: the paper's ratio; welch, Welch's t of the means of their blocks (--log-every);
-    novelty, the same t of how far tasks lie from every centre."""
+    novelty, the t of the embeddings of tasks drawn as now and as a window ago, along the line where they differ."""
     growth_t: float = 5.0
     """With welch and novelty, the least t for which a cluster is added."""
+    growth_probe: int = 600
+    """With novelty, tasks that are drawn as they come now, and as many as they came a window ago."""
     growth_start: GrowthStart = "random"
     """A new cluster: random as in the paper; warm, at the tasks that fit worst; or leaving all answers unchanged."""
     growth_parents: bool = False
@@ -212,8 +214,10 @@ def growth_problems(config: Config) -> list[str]:
         problems += [f"growth_threshold must be below 1 for an accuracy, got {growth.growth_threshold}"]
     if growth.growth_window % config.training.log_every:
         problems += [f"growth_window must be a multiple of log_every, got {growth.growth_window}"]
-    if growth.growth_detector != "ratio" and growth.growth_window < 3 * config.training.log_every:
-        problems += [f"growth_detector {growth.growth_detector} needs a growth_window of at least 3 times log_every"]
+    if growth.growth_probe < 4:
+        problems += [f"growth_probe must be at least 4, got {growth.growth_probe}"]
+    if growth.growth_detector == "welch" and growth.growth_window < 3 * config.training.log_every:
+        problems += ["growth_detector welch needs a growth_window of at least 3 times log_every"]
     return problems
 
 

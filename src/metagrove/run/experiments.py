@@ -325,19 +325,15 @@ def continual_toy() -> tuple[Row, ...]:
 
 
 def continual_images() -> tuple[Row, ...]:
-    """The same on pictures, and MUMOMAML."""
+    """The same on pictures, and MUMOMAML; then a hierarchy that grows when tasks lie far from every centre."""
     ours = IMAGE_SETTINGS["hsml-ours"]
+    mumomaml = {**IMAGE_SETTINGS["mumomaml"], **STATIC}
     return (
         Row("HSML-D", "continual-images", paper="47.96", settings=ours),
+        Row("HSML-D by novelty", "continual-images", settings={**ours, "growth_detector": "novelty"}),
         Row("HSML-S (2C)", "continual-images", paper="46.56", settings={**ours, **STATIC}),
         Row("HSML-S (10C)", "continual-images", paper="46.63", settings={**ours, **STATIC, "clusters": (10, 2, 1)}),
-        Row(
-            "MUMOMAML",
-            "continual-images",
-            learner="mumomaml",
-            paper="44.11",
-            settings={**IMAGE_SETTINGS["mumomaml"], **STATIC},
-        ),
+        Row("MUMOMAML", "continual-images", learner="mumomaml", paper="44.11", settings=mumomaml),
     )
 
 

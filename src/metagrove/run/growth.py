@@ -1,7 +1,7 @@
 """Noticing that the tasks have changed, and growing for it (paper, algorithm 1, lines 3-5 and 12).
 
-What is watched is the loss as it is trained, ξ·L_r included; the accuracy of a classifier; or, with `novelty`, how far
-tasks lie from all centres.
+What is watched is the loss as it is trained, ξ·L_r included; the accuracy of a classifier; or the tasks' embeddings,
+see `run.novelty`.
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ from metagrove.hsml.learner import HSML, HSMLMeta
 from metagrove.outer import over_tasks
 from metagrove.run.config import Config, Growth, Training
 from metagrove.run.evaluate import Scores
+from metagrove.run.novelty import novelty, welch_t
 from metagrove.run.randomness import stream
 from metagrove.run.validate import validation_scores
 from metagrove.sources import TaskDraw
@@ -43,7 +44,7 @@ class Watch:
     def see(self, record: dict[str, Any], growth: Growth) -> dict[str, Any] | None:
         """Take in a block of training; at the end of a window that calls for growth, its cause."""
         num_steps, self.last_step = record["step"] - self.last_step, record["step"]
-        watched = "misfit" if growth.growth_detector == "novelty" else "accuracy" if "accuracy" in record else "loss"
+        watched = "accuracy" if "accuracy" in record else "loss"
         self.blocks.append([float(num_steps), record[watched]])
         if record["step"] % growth.growth_window:
             return None
@@ -72,12 +73,6 @@ def window_mean(blocks: list[list[float]]) -> float:
     return math.fsum(count * mean for count, mean in blocks) / math.fsum(count for count, _ in blocks)
 
 
-def welch_t(first: list[float], second: list[float]) -> float:
-    """(mean₁ - mean₂) / √(s₁²/n₁ + s₂²/n₂)."""
-    spread = sum(np.var(one, ddof=1) / len(one) for one in (first, second))
-    return float((np.mean(first) - np.mean(second)) / max(math.sqrt(spread), 1e-12))
-
-
 def change_clusters(
     config: Config, state: Any, tasks: TaskDraw, record: dict[str, Any], watch_data: dict[str, Any]
 ) -> tuple[Config, Any]:
@@ -89,11 +84,14 @@ def change_clusters(
     assert isinstance(learner, HSML), "see growth_problems"
     watch, step = Watch(**watch_data), record["step"]
     resting = step < watch.last_growth + growth.growth_cooldown or step == training.steps
-    cause = watch.see(record, growth)
+    key = jax.random.fold_in(stream("growth", training.seed), step)
+    if growth.growth_detector != "novelty":
+        cause = watch.see(record, growth)
+    else:
+        cause = None if resting or step % growth.growth_window else novelty_cause(config, state, tasks, key)
     new, meta, opt_state, event = learner, state.meta, state.opt_state, None
     if cause is not None and learner.clusters[0] < growth.most_clusters and not resting:
         watch.last_growth = step
-        key = jax.random.fold_in(stream("growth", training.seed), step)
         mix = tasks_at(tasks, state.step, training.steps)
         new, meta, opt_state = grow_now(new, meta, opt_state, mix, training, key=key)
         event = {"cause": cause, "start": growth.growth_start}
@@ -109,6 +107,14 @@ def change_clusters(
     clusters = {"from": list(learner.clusters), "clusters": list(new.clusters)}
     record["growth"] = {**clusters, **event, "changed": changed}
     return grown, dataclasses.replace(state, meta=meta, opt_state=opt_state)
+
+
+def novelty_cause(config: Config, state: Any, tasks: TaskDraw, key: PRNGKeyArray) -> dict[str, Any] | None:
+    """What tells that tasks are of other kinds than a window ago, if they are."""
+    learner, training = config.learner, config.training
+    assert isinstance(learner, HSML), "see growth_problems"
+    found = novelty(learner, state.meta, tasks, state.step, training, key=jax.random.fold_in(key, 1))
+    return found if found["t"] > training.growth.growth_t else None
 
 
 def grow_now(

@@ -83,7 +83,7 @@ def trials(result: dict[str, Any]) -> list[list[str]]:
 
 def speed(result: dict[str, Any]) -> list[list[str]]:
     """Seconds of a meta-step and what it costs; rows that failed are left out."""
-    heading = ["", "px", "s a meta-step", "compile, s", "peak memory, MB"]
+    heading = ["", "px", "s a meta-step", "compile, s", "peak memory, MB", "later starts, s", "MB"]
     return [heading] + [
         [
             row["what"],
@@ -91,6 +91,8 @@ def speed(result: dict[str, Any]) -> list[list[str]]:
             f"{row['seconds_per_step']:.3f}",
             f"{row['compile_seconds']:.0f}",
             f"{row['peak_memory_mb']:.0f}",
+            f"{row['again_compile_seconds']:.0f}",
+            f"{row['again_memory_mb']:.0f}",
         ]
         for row in result["rows"]
         if "error" not in row
@@ -100,3 +102,16 @@ def speed(result: dict[str, Any]) -> list[list[str]]:
 def speed_goals(result: dict[str, Any]) -> list[list[str]]:
     """What was to be reached, and what was."""
     return [["", "goal", "here"]] + [[one["what"], one["goal"], f"{one['value']:.2f}"] for one in result["goals"]]
+
+
+def gate_input(result: dict[str, Any]) -> list[list[str]]:
+    """Accuracy with other things in place of g in the gate."""
+    families = list(result["rows"][0]["by_family"])
+    return [["the gate sees", *families, "average"]] + [
+        [
+            row["gate_input"],
+            *(f"{row['by_family'][name]:.1f}" for name in families),
+            f"{row['value']:.1f} ± {row['ci95']:.1f}",
+        ]
+        for row in result["rows"]
+    ]
