@@ -19,7 +19,7 @@ def keep_compiled() -> None:
 
     JAX_ENABLE_COMPILATION_CACHE=false keeps nothing. A folder that cannot be written is done without.
     """
-    if jax.config.read("jax_compilation_cache_dir") is not None:
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     folder = Path(platformdirs.user_cache_dir("metagrove")) / f"compiled-{processor_mark()}"
     with contextlib.suppress(OSError):
