@@ -1,12 +1,15 @@
-"""How often each detector would have grown on runs whose tasks never change: every growth there is a false alarm.
+"""When each detector would have grown on runs that did not: where their tasks never change, every alarm is a false one.
 
     python benchmarks/false_alarms.py RUN ... --out results/false-alarms.json
+    python benchmarks/false_alarms.py RUN --window 100 --threshold .85 --cooldown 400 --out results/image-alarms.json
 
-The recorded losses are shown to the detector again. Up to its first alarm a run that may grow is the same as one that
-may not, so that this is what it would have done; after an alarm the cool-down goes on as in training.
+The recorded losses (accuracies, of a classifier) are shown to the detectors again. Up to its first alarm a run that
+may grow is the same as one that may not, so that this is what it would have done; after an alarm the cool-down goes on
+as in training.
 """
 
 import argparse
+import dataclasses
 import json
 import shlex
 import sys
@@ -17,37 +20,43 @@ from metagrove.run import folders
 from metagrove.run.config import Growth
 from metagrove.run.growth import Watch, compare_windows
 
-DETECTORS = {
-    "ratio 1.25": Growth(growth_window=1000),
-    "Welch's t 5": Growth(growth_window=1000, growth_detector="welch"),
-}
+
+def detectors(window, threshold, cooldown):
+    """Those that need nothing but what was recorded."""
+    ratio = Growth(growth_window=window, growth_threshold=threshold, growth_cooldown=cooldown)
+    return {f"ratio {threshold:g}": ratio, "Welch's t 5": dataclasses.replace(ratio, growth_detector="welch")}
 
 
 def replay(records, growth):
-    """Alarms, windows compared, and the largest number that was compared with the threshold."""
-    watch, alarms, largest, windows = Watch(), [], float("-inf"), 0
+    """Alarms, windows compared, and what came nearest to the threshold: the most, of an accuracy's ratio the least."""
+    watch, alarms, compared = Watch(), [], []
+    accuracy = "accuracy" in records[0]
     for record in records:
         before, step = watch.before, record["step"]
-        cause = watch.see(record, growth)
-        if cause:
+        if watch.see(record, growth):
             alarms.append(step)
             watch.last_growth = step
         if step % growth.growth_window == 0 and before and step >= growth.growth_cooldown:
-            compared = compare_windows(before, watch.before, growth, higher_is_better=False)
-            largest, windows = max(largest, compared.get("ratio", compared.get("t"))), windows + 1
-    return {"alarms": alarms, "windows": windows, "largest": largest}
+            found = compare_windows(before, watch.before, growth, higher_is_better=accuracy)
+            compared.append(found.get("ratio", found.get("t")))
+    nearest = min if accuracy and growth.growth_detector == "ratio" else max
+    return {"alarms": alarms, "windows": len(compared), "nearest": nearest(compared)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--window", type=int, default=1000)
+    parser.add_argument("--threshold", type=float, default=1.25)
+    parser.add_argument("--cooldown", type=int, default=8000)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     rows = []
     for run in args.runs:
         about = files.read_json(run / "run.json")
         records = [record for record in folders.read_metrics(run) if "loss" in record]
-        found = {name: replay(records, growth) for name, growth in DETECTORS.items()}
+        growths = detectors(args.window, args.threshold, args.cooldown)
+        found = {name: replay(records, growth) for name, growth in growths.items()}
         rows.append({"run": run.name, "trained_by": about["provenance"]["command"], "detectors": found})
     result = {"format": 1, "provenance": folders.provenance(shlex.join(["python", *sys.argv])), "rows": rows}
     text = json.dumps(result, indent=1)

@@ -36,6 +36,7 @@ def events(result: Result) -> list[list[str]]:
         "clusters",
         "last window",
         "this window",
+        "ratio or t",
         "answers changed",
         "shares at the end",
     ]
@@ -52,6 +53,7 @@ def events(result: Result) -> list[list[str]]:
                         f"{event['from'][0]} to {event['clusters'][0]}",
                         f"{cause['last_window']:.3f}",
                         f"{cause['this_window']:.3f}",
+                        f"{cause.get('ratio', cause.get('t', math.nan)):.2f}",
                         f"{100 * event['changed']:.1f} %",
                         ", ".join(f"{share:.2f}" for share in event["final_shares"]),
                     ]
@@ -90,11 +92,11 @@ def cost(result: Result) -> list[list[str]]:
 def false_alarms(result: Result) -> list[list[str]]:
     """What each detector would have done on runs whose tasks never change."""
     detectors = list(result["rows"][0]["detectors"])
-    heading = ["run", *(cell for name in detectors for cell in (f"{name}: alarms", "largest", "windows"))]
+    heading = ["run", *(cell for name in detectors for cell in (f"{name}: alarms", "nearest", "windows"))]
     rows = []
     for row in result["rows"]:
         found = row["detectors"].values()
         rows.append(
-            [row["run"], *(c for f in found for c in (str(len(f["alarms"])), f"{f['largest']:.2f}", str(f["windows"])))]
+            [row["run"], *(c for f in found for c in (str(len(f["alarms"])), f"{f['nearest']:.2f}", str(f["windows"])))]
         )
     return [heading, *rows]
