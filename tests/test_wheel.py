@@ -24,7 +24,7 @@ def test_wheel_works_in_a_clean_environment(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    for model in ("toy-5shot", "toy-10shot", "toy-5shot-best", "toy-10shot-best"):
+    for model in ("toy-5shot", "toy-10shot", "toy-5shot-best", "toy-10shot-best", "images-1shot-32"):
         assert f"metagrove/models/{model}/run.json" in names
     assert "metagrove/py.typed" in names
     venv.create(tmp_path / "env", with_pip=True)

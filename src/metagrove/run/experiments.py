@@ -32,7 +32,7 @@ class Row:
     learner: str | None = None
     paper: str | None = None
     release: str | None = None
-    """The released model that the seed with the best validation becomes."""
+    """The released model that the seed with the best validation becomes; the size of pictures, if given, is added."""
     search: Search | None = None
     """Where the row's settings are chosen; without it they are the preset's and the learner's own."""
     settings: Settings = dataclasses.field(default_factory=dict)
@@ -224,10 +224,13 @@ IMAGE_SETTINGS: dict[str, Settings] = {
 """What a method changes in the image presets, beside the step size that all share."""
 
 
-def image_row(label: str, name: str, preset: str, paper: str | None = None, **settings: Any) -> Row:
+def image_row(
+    label: str, name: str, preset: str, paper: str | None = None, release: str | None = None, **settings: Any
+) -> Row:
     """A method on pictures."""
     learner = {"hsml": None, "hsml-ours": None, "anil": "maml"}.get(name, name)
-    return Row(label, preset, learner=learner, paper=paper, settings={**IMAGE_SETTINGS.get(name, {}), **settings})
+    own = {**IMAGE_SETTINGS.get(name, {}), **settings}
+    return Row(label, preset, learner=learner, paper=paper, settings=own, release=release)
 
 
 def table2() -> tuple[Row, ...]:
@@ -241,8 +244,15 @@ def table2() -> tuple[Row, ...]:
         "MUMOMAML": ("46.50", "59.41"),
         "ARML": ("50.34", "63.86"),  # its own paper: the mean of four published accuracies
     }
+    figures = {label: paper.get(label, (None, None)) for label in IMAGE_METHODS}
     return tuple(
-        image_row(f"{label}, {shots}-shot", name, f"images-{shots}shot", paper.get(label, (None, None))[shots == 5])
+        image_row(
+            f"{label}, {shots}-shot",
+            name,
+            f"images-{shots}shot",
+            figures[label][shots == 5],
+            release=f"images-{shots}shot" if name == "hsml-ours" else None,
+        )
         for shots in (1, 5)
         for label, name in IMAGE_METHODS.items()
     )

@@ -354,7 +354,8 @@ def publish(row: Row, result: dict[str, Any], place: Place, models: Path) -> Non
     if row.release is None:
         return
     best = chosen_seed(result)
-    (_, source, _), target = run_of(row, best["seed"], place), models / row.release
+    name = row.release if place.size is None else f"{row.release}-{place.size}"
+    (_, source, _), target = run_of(row, best["seed"], place), models / name
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for name in ("run.json", "best.json", best["checkpoint"]["weights"], "metrics.jsonl"):
