@@ -4,8 +4,8 @@
     python benchmarks/false_alarms.py RUN --window 100 --threshold .85 --cooldown 400 --out results/image-alarms.json
 
 The recorded losses (accuracies, of a classifier) are shown to the detectors again. Up to its first alarm a run that
-may grow is the same as one that may not, so that this is what it would have done; after an alarm the cool-down goes on
-as in training.
+may grow is the same as one that may not, up to rounding, so that this is what it would have done; after an alarm the
+cool-down goes on as in training.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def replay(records, growth):
             found = compare_windows(before, watch.before, growth, higher_is_better=accuracy)
             compared.append(found.get("ratio", found.get("t")))
     nearest = min if accuracy and growth.growth_detector == "ratio" else max
-    return {"alarms": alarms, "windows": len(compared), "nearest": nearest(compared)}
+    return {"alarms": alarms, "windows": len(compared), "nearest": nearest(compared) if compared else None}
 
 
 def main():

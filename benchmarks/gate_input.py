@@ -2,8 +2,9 @@
 
     python benchmarks/gate_input.py RUN --out results/gate-input.json
 
-Accuracy on the run's validation tasks as it is; with g replaced in the gate by the mean embedding of the task's
-clusters, so that all tasks of a cluster get one initialisation; and with g replaced by zeros.
+Accuracy on the run's validation tasks as it is; with the mean embedding of its strongest cluster's tasks in place of g,
+in the hierarchy and in the gate, so that all tasks of a cluster get one initialisation; and with zeros in place of g in
+the gate.
 """
 
 import argparse
@@ -21,16 +22,17 @@ import jax.numpy as jnp
 from metagrove import HSML, load
 from metagrove.hsml.learner import HSMLMeta
 from metagrove.nets.gate import tailor
-from metagrove.run.evaluate import ci95, score_tasks
+from metagrove.run.evaluate import ci95, paired_difference, score_tasks
 from metagrove.run.folders import provenance
 from metagrove.run.randomness import stream
 from metagrove.run.validate import VALIDATION_SEED
 
 TASKS_FOR_MEANS = 400
 INPUTS = {
-    "as trained": lambda g, mean: g,
-    "the clusters' mean in place of g": lambda g, mean: mean,
-    "zeros in place of g": lambda g, mean: jnp.zeros_like(g),
+    # name: (g as the hierarchy sees it, g as the gate sees it), from g and its cluster's mean
+    "as trained": lambda g, mean: (g, g),
+    "its cluster's mean in place of g": lambda g, mean: (mean, mean),
+    "zeros in place of g": lambda g, mean: (g, jnp.zeros_like(g)),
 }
 
 
@@ -50,10 +52,10 @@ class OtherInput(HSML):
     def adapt(self, meta, support, *, key=None, steps=None):
         """As HSML does, with the initialisation tailored anew."""
         _, info = super().adapt(meta.meta, support, key=key, steps=0)
-        g, inner = info.task_embedding, meta.meta
-        root_repr, shares = inner.cluster(g, None if inner.frame is None else inner.frame(g))
-        seen = INPUTS[self.gate_input](g, shares[0][0] @ meta.means)
-        adapted, path = self.fit(tailor(inner.net, inner.gate, jnp.concatenate([seen, root_repr])), support, steps)
+        inner, mean = meta.meta, meta.means[info.assignments[0][0].argmax()]
+        below, beside = INPUTS[self.gate_input](info.task_embedding, mean)
+        root_repr, _ = inner.cluster(below, None if inner.frame is None else inner.frame(below))
+        adapted, path = self.fit(tailor(inner.net, inner.gate, jnp.concatenate([beside, root_repr])), support, steps)
         return adapted, dataclasses.replace(info, path=path)
 
 
@@ -74,7 +76,7 @@ def cluster_means(run):
 
 
 def measure(run, gate_input, means):
-    """Mean and CI over the validation tasks, after the number of inner steps that the run chose."""
+    """Every validation task's score after the number of inner steps that the run chose, and its family."""
     fields = {field.name: getattr(run.config.learner, field.name) for field in dataclasses.fields(run.config.learner)}
     scores = score_tasks(
         OtherInput(**fields, gate_input=gate_input),
@@ -86,10 +88,19 @@ def measure(run, gate_input, means):
         every_step=False,
         tasks_in_flight=run.config.training.tasks_in_flight,
     )
-    values = scores.after(run.inner_steps)
-    by_family = {name: values[scores.family == i].mean() for i, name in enumerate(run.config.source.family_names)}
-    families = {name: float(value) for name, value in by_family.items()}
-    return {"gate_input": gate_input, "value": float(values.mean()), "ci95": float(ci95(values)), "by_family": families}
+    return scores.after(run.inner_steps), scores.family
+
+
+def summary(run, gate_input, values, family, as_trained):
+    """Means, and the paired difference to the run as it is."""
+    names = run.config.source.family_names
+    return {
+        "gate_input": gate_input,
+        "value": float(values.mean()),
+        "ci95": float(ci95(values)),
+        "by_family": {name: float(values[family == i].mean()) for i, name in enumerate(names)},
+        "minus_as_trained": paired_difference(values, as_trained),
+    }
 
 
 def main():
@@ -99,11 +110,13 @@ def main():
     args = parser.parse_args()
     run = load(args.run)
     means = cluster_means(run)
+    scores = {name: measure(run, name, means) for name in INPUTS}
+    as_trained = scores["as trained"][0]
     result = {
         "format": 1,
         "about": "accuracy on validation tasks, in percent, with other inputs to the gate of a trained HSML",
         "provenance": provenance(shlex.join(["python", *sys.argv])),
-        "rows": [measure(run, name, means) for name in INPUTS],
+        "rows": [summary(run, name, *found, as_trained) for name, found in scores.items()],
     }
     text = json.dumps(result, indent=1)
     print(text)

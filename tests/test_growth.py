@@ -275,6 +275,7 @@ def test_in_a_stream_the_best_checkpoint_is_of_the_last_phase(finished):
         (CONFIG.with_settings(growth_detector="welch"), "at least 3 times log_every"),
         (CONFIG.with_settings(clusters=(1,)), "must begin with two or more to grow"),
         (CONFIG.with_settings(growth_threshold=0.0), "growth_threshold must be positive"),
+        (CONFIG.with_settings(growth_probe=3), "growth_probe must be at least 4, got 3"),
     ],
 )
 def test_settings_that_cannot_grow_are_refused(config, message):
@@ -315,14 +316,17 @@ def test_what_nothing_uses_retires_and_novelty_grows(state, monkeypatch):
     monkeypatch.setattr(
         growth_module,
         "novelty",
-        lambda _l, _m, _t, step, _c, *, key: {
-            "watched": "embedding",
-            "last_window": 0.0,
-            "this_window": 1.0,
-            "t": found[int(step)],
-        },
+        lambda _l, _m, _t, since, step, _c, *, key: (
+            looks.append((int(since), int(step)))
+            or {
+                "watched": "embedding",
+                "last_window": 0.0,
+                "this_window": 1.0,
+                "t": found[int(step)],
+            }
+        ),
     )
-    watch, told = dataclasses.asdict(Watch()), []
+    watch, told, looks = dataclasses.asdict(Watch()), [], []
     shares = {"validation": {"shares": [0.6, 0.38, 0.02]}}
     for step in range(5, 50, 5):
         record = {"step": step, "loss": 1.0, **(shares if step in (10, 20) else {})}
@@ -334,6 +338,7 @@ def test_what_nothing_uses_retires_and_novelty_grows(state, monkeypatch):
     assert retired["changed"] == 0.5
     assert (second, grown["clusters"], grown["cause"]["watched"]) == (45, [3, 2, 1], "embedding")
     assert state.meta.cluster.levels[0].centers.shape == (3, 6)
+    assert looks == [(0, 15), (15, 30), (30, 45)]
     assert "1 that nothing used retired; answers changed by 50.0 %" in describe_growth(retired)
     assert "embedding from 0.000 to 1.000 (t 5.1)" in describe_growth(grown)
 
@@ -343,10 +348,10 @@ def test_tasks_of_other_kinds_are_told_from_the_same_kinds_by_their_embeddings(s
     training = dataclasses.replace(TRAINING, steps=100, growth=dataclasses.replace(GROWTH, growth_probe=400))
     stream = Stream(timetable=("0: sinusoid", "1/2: sinusoid line")).split("train")
     found = {
-        step: novelty(LEARNER, state.meta, stream, jnp.asarray(step), training, key=KEY)["t"] for step in (50, 55, 65)
+        (since, step): novelty(LEARNER, state.meta, stream, *map(jnp.asarray, (since, step)), training, key=KEY)["t"]
+        for since, step in ((0, 50), (50, 51), (0, 90), (51, 90))
     }
-    assert found[55] > 5 > abs(found[50])
-    assert abs(found[65]) < 5
+    assert min(found[50, 51], found[0, 90]) > 5 > max(abs(found[0, 50]), abs(found[51, 90]))
 
 
 def test_where_nothing_has_changed_novelty_is_a_plain_t():

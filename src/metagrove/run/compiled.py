@@ -10,9 +10,6 @@ from pathlib import Path
 import jax
 import platformdirs
 
-MOST_BYTES = 2**30
-"""What the folder may hold; what was not used for longest goes first."""
-
 
 def keep_compiled() -> None:
     """Keep what this process compiles in the user's cache folder, unless it is said where (JAX_COMPILATION_CACHE_DIR).
@@ -26,7 +23,6 @@ def keep_compiled() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):
             jax.config.update("jax_compilation_cache_dir", str(folder))
-            jax.config.update("jax_compilation_cache_max_size", MOST_BYTES)
 
 
 def processor_mark() -> str:

@@ -64,11 +64,11 @@ class Growth:
     """Meta-steps after the start, and after a growth, in which nothing grows."""
     growth_detector: Literal["ratio", "welch", "novelty"] = "ratio"
     """How two windows are compared: the paper's ratio; welch, Welch's t of the means of their blocks (--log-every);
-    novelty, the t of the embeddings of tasks drawn as now and as a window ago, along the line where they differ."""
+    novelty, the t of the embeddings of tasks drawn as now and as at the last look, where they differ most."""
     growth_t: float = 5.0
     """With welch and novelty, the least t for which a cluster is added."""
     growth_probe: int = 600
-    """With novelty, tasks that are drawn as they come now, and as many as they came a window ago."""
+    """With novelty, tasks that are drawn as they come now, and as many as they came at the last look."""
     growth_start: GrowthStart = "random"
     """A new cluster: random as in the paper; warm, at the tasks that fit worst; or leaving all answers unchanged."""
     growth_parents: bool = False

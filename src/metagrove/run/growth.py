@@ -10,6 +10,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -40,6 +41,7 @@ class Watch:
     """The same of the last window."""
     last_growth: int = 0
     last_step: int = 0
+    """Of the last block or, with novelty, of the last look."""
 
     def see(self, record: dict[str, Any], growth: Growth) -> dict[str, Any] | None:
         """Take in a block of training; at the end of a window that calls for growth, its cause."""
@@ -85,12 +87,16 @@ def change_clusters(
     watch, step = Watch(**watch_data), record["step"]
     resting = step < watch.last_growth + growth.growth_cooldown or step == training.steps
     key = jax.random.fold_in(stream("growth", training.seed), step)
+    resting_or_full = resting or learner.clusters[0] >= growth.most_clusters
     if growth.growth_detector != "novelty":
         cause = watch.see(record, growth)
+    elif resting_or_full or step % growth.growth_window:
+        cause = None
     else:
-        cause = None if resting or step % growth.growth_window else novelty_cause(config, state, tasks, key)
+        cause = novelty_cause(config, state, tasks, watch.last_step, key)
+        watch.last_step = step
     new, meta, opt_state, event = learner, state.meta, state.opt_state, None
-    if cause is not None and learner.clusters[0] < growth.most_clusters and not resting:
+    if cause is not None and not resting_or_full:
         watch.last_growth = step
         mix = tasks_at(tasks, state.step, training.steps)
         new, meta, opt_state = grow_now(new, meta, opt_state, mix, training, key=key)
@@ -109,11 +115,14 @@ def change_clusters(
     return grown, dataclasses.replace(state, meta=meta, opt_state=opt_state)
 
 
-def novelty_cause(config: Config, state: Any, tasks: TaskDraw, key: PRNGKeyArray) -> dict[str, Any] | None:
-    """What tells that tasks are of other kinds than a window ago, if they are."""
+def novelty_cause(
+    config: Config, state: Any, tasks: TaskDraw, last_look: int, key: PRNGKeyArray
+) -> dict[str, Any] | None:
+    """What tells that tasks are of other kinds than at the last look, if they are."""
     learner, training = config.learner, config.training
     assert isinstance(learner, HSML), "see growth_problems"
-    found = novelty(learner, state.meta, tasks, state.step, training, key=jax.random.fold_in(key, 1))
+    since = jnp.asarray(last_look, state.step.dtype)
+    found = novelty(learner, state.meta, tasks, since, state.step, training, key=jax.random.fold_in(key, 1))
     return found if found["t"] > training.growth.growth_t else None
 
 

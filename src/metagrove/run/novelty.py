@@ -17,12 +17,11 @@ from metagrove.sources.stream import tasks_at
 
 
 def novelty(
-    learner: HSML, meta: HSMLMeta, tasks: TaskDraw, step: Array, training: Training, *, key: PRNGKeyArray
+    learner: HSML, meta: HSMLMeta, tasks: TaskDraw, since: Array, step: Array, training: Training, *, key: PRNGKeyArray
 ) -> dict[str, Any]:
-    """How far the tasks of the last meta-step differ from those a window before, with the number that tells."""
+    """How far tasks after `step` meta-steps differ from those after `since`, with the number that tells."""
     keys = jax.random.split(key, (2, training.growth.growth_probe))
-    last = step - 1  # `step` counts those that are done
-    moments = (jnp.maximum(last - training.growth.growth_window, 0), last)
+    moments = (jnp.maximum(since - 1, 0), step - 1)  # both count meta-steps that are done
     before, now = (
         np.asarray(embeddings(learner, meta, tasks_at(tasks, moment, training.steps), own, training.tasks_in_flight))
         for moment, own in zip(moments, keys, strict=True)

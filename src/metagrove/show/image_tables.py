@@ -82,20 +82,18 @@ def trials(result: dict[str, Any]) -> list[list[str]]:
 
 
 def speed(result: dict[str, Any]) -> list[list[str]]:
-    """Seconds of a meta-step and what it costs; rows that failed are left out."""
-    heading = ["", "px", "s a meta-step", "compile, s", "peak memory, MB", "later starts, s", "MB"]
-    return [heading] + [
-        [
-            row["what"],
-            str(row["size"]),
-            f"{row['seconds_per_step']:.3f}",
-            f"{row['compile_seconds']:.0f}",
-            f"{row['peak_memory_mb']:.0f}",
-            f"{row['again_compile_seconds']:.0f}",
-            f"{row['again_memory_mb']:.0f}",
-        ]
-        for row in result["rows"]
-        if "error" not in row
+    """Seconds of a meta-step and what it costs, at a first start and later; rows that failed are left out."""
+    columns = {
+        "s a meta-step": ("seconds_per_step", ".3f"),
+        "compile, s": ("compile_seconds", ".0f"),
+        "peak memory, MB": ("peak_memory_mb", ".0f"),
+        "later starts: compile, s": ("again_compile_seconds", ".0f"),
+        "memory, MB": ("again_memory_mb", ".0f"),
+    }
+    rows = [row for row in result["rows"] if "error" not in row]
+    columns = {heading: column for heading, column in columns.items() if column[0] in rows[0]}
+    return [["", "px", *columns]] + [
+        [row["what"], str(row["size"]), *(format(row[field], form) for field, form in columns.values())] for row in rows
     ]
 
 
@@ -107,11 +105,10 @@ def speed_goals(result: dict[str, Any]) -> list[list[str]]:
 def gate_input(result: dict[str, Any]) -> list[list[str]]:
     """Accuracy with other things in place of g in the gate."""
     families = list(result["rows"][0]["by_family"])
-    return [["the gate sees", *families, "average"]] + [
-        [
-            row["gate_input"],
-            *(f"{row['by_family'][name]:.1f}" for name in families),
-            f"{row['value']:.1f} ± {row['ci95']:.1f}",
-        ]
-        for row in result["rows"]
-    ]
+    rows = []
+    for row in result["rows"]:
+        paired = row["minus_as_trained"]
+        difference = f"{paired['difference']:+.2f} ± {paired['ci95']:.2f}" if paired["ci95"] else ""
+        means = [f"{row['by_family'][name]:.1f}" for name in families]
+        rows.append([row["gate_input"], *means, f"{row['value']:.1f} ± {row['ci95']:.1f}", difference])
+    return [["", *families, "average", "minus as trained"], *rows]

@@ -97,6 +97,17 @@ def false_alarms(result: Result) -> list[list[str]]:
     for row in result["rows"]:
         found = row["detectors"].values()
         rows.append(
-            [row["run"], *(c for f in found for c in (str(len(f["alarms"])), f"{f['nearest']:.2f}", str(f["windows"])))]
+            [
+                row["run"],
+                *(
+                    c
+                    for f in found
+                    for c in (
+                        str(len(f["alarms"])),
+                        "" if f["nearest"] is None else f"{f['nearest']:.2f}",
+                        str(f["windows"]),
+                    )
+                ),
+            ]
         )
     return [heading, *rows]
