@@ -40,7 +40,7 @@ def stream_curves(runs: Sequence[Run]) -> Figure:
     below.set_xlabel("meta-step")
     for panel in (above, below):
         panel.grid(axis="y", alpha=0.2)
-        panel.legend(loc="upper right", fontsize=7)
+        panel.legend(loc="best", fontsize=7)
     return figure
 
 
@@ -75,7 +75,8 @@ def families(axes: Axes, run: Run, source: Stream, steps: int) -> None:
         values = np.array([r["validation"]["by_family"].get(family, np.nan) for r in checks])
         present = np.array([family in source.phases[source.phase_at(max(0, s - 1), steps)].weights for s in at])
         axes.plot(at, values, ":", color=color, linewidth=1)
-        axes.plot(at, np.where(present, values, np.nan), color=color, linewidth=1.4, label=family)
+        drawn = present | np.append(present[1:], False)  # a line that ends at a family in training was trained on it
+        axes.plot(at, np.where(drawn, values, np.nan), color=color, linewidth=1.4, label=family)
     axes.set_ylabel(f"validation {run.metric}" + (", log scale" if run.metric != "accuracy" else ""))
     axes.set_title(f"{run.folder.name} by family; dotted: not among the training tasks", loc="left")
     if run.metric != "accuracy":
