@@ -10,10 +10,11 @@ cool-down goes on as in training.
 
 import argparse
 import dataclasses
-import json
 import shlex
 import sys
 from pathlib import Path
+
+from result import write_result
 
 from metagrove import files
 from metagrove.run import folders
@@ -59,10 +60,7 @@ def main():
         found = {name: replay(records, growth) for name, growth in growths.items()}
         rows.append({"run": run.name, "trained_by": about["provenance"]["command"], "detectors": found})
     result = {"format": 1, "provenance": folders.provenance(shlex.join(["python", *sys.argv])), "rows": rows}
-    text = json.dumps(result, indent=1)
-    print(text)
-    if args.out:
-        args.out.write_text(text + "\n", encoding="utf-8")
+    write_result(result, args.out)
 
 
 if __name__ == "__main__":

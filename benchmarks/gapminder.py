@@ -8,13 +8,13 @@ seed that does best on validation tasks stands for its method. Runs are kept and
 
 import argparse
 import dataclasses
-import json
 import shlex
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+from result import write_result
 
 from metagrove import files
 from metagrove.errors import DivergedError
@@ -135,10 +135,7 @@ def main() -> None:
             "the last call, what was trained before left out": time.monotonic() - began,
         },
     }
-    text = json.dumps(known(result), indent=1)
-    print(text)
-    if args.out:
-        args.out.write_text(text + "\n", encoding="utf-8")
+    write_result(known(result), args.out)
 
 
 if __name__ == "__main__":

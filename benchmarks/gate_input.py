@@ -9,7 +9,6 @@ the gate.
 
 import argparse
 import dataclasses
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from result import write_result
 
 from metagrove import HSML, load
 from metagrove.hsml.learner import HSMLMeta
@@ -118,10 +118,7 @@ def main():
         "provenance": provenance(shlex.join(["python", *sys.argv])),
         "rows": [summary(run, name, *found, as_trained) for name, found in scores.items()],
     }
-    text = json.dumps(result, indent=1)
-    print(text)
-    if args.out:
-        args.out.write_text(text + "\n", encoding="utf-8")
+    write_result(result, args.out)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ model as the one beside it; a growth replaces a compiled step by another, whose 
 
 import argparse
 import dataclasses
-import json
 import shlex
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from result import write_result
 
 from metagrove.hsml.grow import grow
 from metagrove.run import folders
@@ -83,10 +83,7 @@ def main():
     ]
     about = {"rounds": args.rounds, "steps": args.steps}
     provenance = folders.provenance(shlex.join(["python", *sys.argv]))
-    text = json.dumps({"format": 1, **about, "provenance": provenance, "rows": results}, indent=1)
-    print(text)
-    if args.out:
-        args.out.write_text(text + "\n", encoding="utf-8")
+    write_result({"format": 1, **about, "provenance": provenance, "rows": results}, args.out)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from result import write_result
 from toy import OUTER_LR
 
 TASKS, FILTERS = 4, 32
@@ -399,10 +400,7 @@ def main() -> None:
         return serve(args.row, args.sizes[0], args.steps, args.seconds)
     if args.check:
         return say(**differences())
-    text = json.dumps(report(args), indent=1, ensure_ascii=False)
-    print(text)
-    if args.out:
-        args.out.write_text(text + "\n", encoding="utf-8")
+    write_result(report(args), args.out)
     return None
 
 

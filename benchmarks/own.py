@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from result import write_result
+
 RUNS = ("toy-5shot-best", "toy-5shot")
 ROWS = 5
 OTHER_ROWS = (6, 7, 8)  # padded to the same size as 5
@@ -225,10 +227,7 @@ def main() -> None:
         "provenance": provenance(shlex.join(["python", *sys.argv])),
         **{name: in_own_process(name, args.small) for name in names if name.startswith(args.only)},
     }
-    text = json.dumps(result, indent=1)
-    print(text)
-    if args.out:
-        args.out.write_text(text + "\n", encoding="utf-8")
+    write_result(result, args.out)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+from result import write_result
+
 TASKS = 25
 INNER = {"inner_lr": 0.001, "inner_steps": 5}
 OUTER_LR = 1e-6  # the work does not depend on it, and nothing diverges
@@ -148,10 +150,7 @@ def main() -> None:
         "rounds": rounds,
         "scale": scale,
     }
-    text = json.dumps(result, indent=1)
-    print(text)
-    if args.out:
-        args.out.write_text(text + "\n", encoding="utf-8")
+    write_result(result, args.out)
 
 
 if __name__ == "__main__":
