@@ -32,7 +32,7 @@ EPISODE = {"ways": 5, "shots": 1, "queries": 15}
 INNER = {"inner_lr": 0.05, "inner_steps": 5}
 CLASSES, PICTURES = 20, 20  # of the pool, and of each class
 PEER = "PyTorch, loop over tasks"
-PLAIN = "maml, plain convolution"
+PLAIN = "maml, plain convolution after the first block"
 SMALL_HSML = {"gate_rank": 16, "gate": "affine", "aggregator": "mean"}
 
 Row = dict[str, Any]

@@ -12,7 +12,7 @@ from metagrove.inner import given_support
 from metagrove.learner import num_parameters
 from metagrove.losses import cross_entropy
 from metagrove.nets.conv4 import EPSILON, Conv4Net
-from metagrove.nets.convolution import FEW_CHANNELS, fast_conv, plain_conv
+from metagrove.nets.convolution import FEW_CHANNELS, conv, fast_conv, plain_conv
 from metagrove.nets.max_pool import max_pool
 from metagrove.rivals.mt_net import Transformed
 from metagrove.task import Examples, Spec
@@ -63,8 +63,9 @@ def each_with_derivatives(fns, *args):
     [(3, 2, MANY, 5, 7), (5, 3, 2, 6, 5), (3, MANY, 2, 4, 3), (5, MANY, MANY + 1, 1, 4)],
 )
 def test_fast_convolution_equals_the_plain_one(size, channels, filters, height, width):
+    """`conv`, that is: over gathered neighbours of few channels, by `fast_conv` of many."""
     x, kernel = normal(0, 2, height, width, channels), normal(1, size, size, channels, filters)
-    assert_close(*each_with_derivatives((fast_conv, plain_conv), x, kernel), tolerance=1e-12)
+    assert_close(*each_with_derivatives((conv, plain_conv), x, kernel), tolerance=1e-12)
 
 
 def test_derivatives_agree_with_finite_differences():
@@ -137,8 +138,8 @@ SPEC = Spec(x_shape=(9, 8, 3), y_dim=3)
 
 
 def make_net(**settings):
-    """With biases off zero."""
-    net = Conv4Net(filters=4, blocks=2, **settings)(SPEC, key=jax.random.key(0))
+    """With biases off zero, and blocks of few and of many channels."""
+    net = Conv4Net(filters=MANY, blocks=2, **settings)(SPEC, key=jax.random.key(0))
     return eqx.tree_at(lambda net: net.biases, net, tuple(b + normal(7, *b.shape) for b in net.biases))
 
 
@@ -204,7 +205,11 @@ def by_definition():
 def test_a_hook_is_given_every_layer():
     seen = {}
     jax.eval_shape(lambda x: make_net()(x, after_layer=lambda i, v: seen.setdefault(i, v)), pictures(0, 4).x)
-    assert {layer: values.shape for layer, values in seen.items()} == {0: (4, 9, 8, 4), 1: (4, 4, 4, 4), 2: (4, 3)}
+    assert {layer: values.shape for layer, values in seen.items()} == {
+        0: (4, 9, 8, MANY),
+        1: (4, 4, 4, MANY),
+        2: (4, 3),
+    }
 
 
 def test_statistics_of_the_support_or_of_the_pictures_that_are_looked_at():
@@ -237,12 +242,12 @@ def test_parameters_of_the_paper():
 
 def test_a_look_at_the_layers():
     net = make_net()
-    assert net.layer_sizes == (4, 4, 3)
+    assert net.layer_sizes == (MANY, MANY, 3)
     assert net.head == (net.head_weight, net.head_bias)
     marked = net.by_layer(("first", "second", "head"))
     assert marked.kernels == marked.biases == ("first", "second")
     assert marked.head == ("head", "head")
-    assert jax.eval_shape(net.features, pictures(0, 3).x).shape == (3, 2 * 2 * 4)
+    assert jax.eval_shape(net.features, pictures(0, 3).x).shape == (3, 2 * 2 * MANY)
 
 
 def test_settings_that_cannot_work_are_named():

@@ -249,7 +249,7 @@ LOOKS_AT_THE_SET = {"hsml-gru", "maml", "mumomaml", "arml", "bmaml", "protonet",
 
 @pytest.fixture
 def _quick_to_compile(monkeypatch):
-    """The plain convolution, to which test_conv4 finds the fast one equal."""
+    """The plain convolution wherever `conv` is called; test_conv4 finds the fast one equal to it."""
     for module in ("conv4", "encoder"):
         monkeypatch.setattr(f"metagrove.nets.{module}.conv", plain_conv)
 

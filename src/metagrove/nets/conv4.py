@@ -104,17 +104,20 @@ def convolve(
     Where x are pixels, nothing of them is adapted: the mean m and covariance C of their 3×3 neighbourhoods are
     constants, and those of x * w are mᵀw and wᵀCw, without another look at the values.
     """
-    values = conv(x, kernel)
-    num_values = values.shape[1] * values.shape[2]
-    weight = jnp.repeat(mask / (jnp.maximum(mask.sum(), 1) * num_values), num_values)
+    num_values = x.shape[1] * x.shape[2]
+    weight = mask / (jnp.maximum(mask.sum(), 1) * num_values)
     if not pixels:
-        flat = values.reshape(-1, values.shape[-1])
+        values, weight = conv(x, kernel), jnp.repeat(weight, num_values)
+        flat = values.reshape(len(weight), -1)
         mean, square = weight @ flat, weight @ jnp.square(flat)
         return values, mean, square - jnp.square(mean)
-    patches = gathered(x, len(kernel)).reshape(len(weight), -1)
-    mean = weight @ patches
-    covariance = (patches * weight[:, None]).T @ patches - jnp.outer(mean, mean)
-    flat_kernel = kernel.reshape(len(mean), -1)
+    flat_kernel = kernel.reshape(-1, kernel.shape[-1])
+    patches = gathered(x, len(kernel)).reshape(len(x) * num_values, -1)
+    values = (patches @ flat_kernel).reshape(*x.shape[:3], -1)
+    patches = patches.reshape(len(x), num_values, -1)
+    mean = weight @ patches.sum(1)
+    products = jnp.einsum("npi,npj->nij", patches, patches)
+    covariance = jnp.einsum("n,nij->ij", weight, products) - jnp.outer(mean, mean)
     return values, mean @ flat_kernel, (flat_kernel * (covariance @ flat_kernel)).sum(0)
 
 

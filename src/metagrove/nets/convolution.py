@@ -5,8 +5,8 @@ and for the correlation ⋆, with cotangent v:   dx = y' * v̂,   dy' = x * v
 
 So the two operations are closed under differentiation: whatever derivative is asked for is made of them again. The
 compiler's own rule for ⋆ is a convolution with a kernel as large as the picture, which is slow on a CPU; here it is a
-matrix product for each place of the kernel, or one in all for few channels. On GPU and TPU the plain convolution is
-used, whose derivatives are fast.
+matrix product for each place of the kernel. Of few channels, as colours, the neighbours of each pixel are gathered, and
+x * w is one matrix product. On GPU and TPU `conv` is the plain convolution, whose derivatives are fast.
 """
 
 import functools
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 FEW_CHANNELS = 8
-"""With so few input channels, as colours, one matrix product over gathered neighbours is faster than a convolution."""
+"""With so few input channels one matrix product over gathered neighbours is faster than a convolution."""
 
 Images = Float[Array, "n h w i"]
 Kernel = Float[Array, "k k i o"]
@@ -24,7 +24,11 @@ Kernel = Float[Array, "k k i o"]
 
 def conv(x: Images, kernel: Kernel) -> Float[Array, "n h w o"]:
     """x * w, by the way that is fast on the present device."""
-    return fast_conv(x, kernel) if jax.default_backend() == "cpu" else plain_conv(x, kernel)
+    if jax.default_backend() != "cpu":
+        return plain_conv(x, kernel)
+    if x.shape[-1] <= FEW_CHANNELS:
+        return gathered(x, len(kernel)) @ kernel.reshape(-1, kernel.shape[-1])
+    return fast_conv(x, kernel)
 
 
 def plain_conv(x: Images, kernel: Kernel) -> Float[Array, "n h w o"]:
@@ -35,32 +39,39 @@ def plain_conv(x: Images, kernel: Kernel) -> Float[Array, "n h w o"]:
 @jax.custom_vjp
 def fast_conv(x: Images, kernel: Kernel) -> Float[Array, "n h w o"]:
     """x * w."""
-    if x.shape[-1] > FEW_CHANNELS:
-        return plain_conv(x, kernel)
-    return gathered(x, len(kernel)) @ kernel.reshape(-1, kernel.shape[-1])
+    return plain_conv(x, kernel)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def correlate(x: Images, dy: Float[Array, "n h w o"], size: int) -> Kernel:
     """x ⋆ y', the gradient of x * w with respect to a kernel of this size."""
-    flat, shape = dy.reshape(-1, dy.shape[-1]), (size, size, x.shape[-1], dy.shape[-1])
-    if x.shape[-1] <= FEW_CHANNELS:
-        return (gathered(x, size).reshape(len(flat), -1).T @ flat).reshape(shape)
+    flat = dy.reshape(-1, dy.shape[-1])
     products = [shifted.reshape(-1, x.shape[-1]).T @ flat for shifted in neighbours(x, size)]
-    return jnp.stack(products).reshape(shape)
+    return jnp.stack(products).reshape(size, size, x.shape[-1], dy.shape[-1])
 
 
 def neighbours(x: Images, size: int) -> list[Images]:
     """size² pictures: for each pixel what stands up left of it, ..., down right; zeros outside."""
-    reach = size // 2
-    padded = jnp.pad(x, ((0, 0), (reach, reach), (reach, reach), (0, 0)))
+    padded = with_border(x, size // 2)
     height, width = x.shape[1:3]
     return [padded[:, i : i + height, j : j + width] for i in range(size) for j in range(size)]
 
 
 def gathered(x: Images, size: int) -> Float[Array, "n h w _"]:
-    """For each pixel all its neighbours' channels, in the order of a kernel's."""
-    return jnp.concatenate(neighbours(x, size), axis=-1)
+    """For each pixel all its neighbours' channels, in the order of a kernel's.
+
+    First those of its row, then of that the rows: pieces are longer so, and copying them is faster.
+    """
+    padded = with_border(x, size // 2)
+    height, width = x.shape[1:3]
+    rows = jnp.concatenate([padded[:, :, j : j + width] for j in range(size)], axis=-1)
+    rows = jax.lax.optimization_barrier(rows)  # or the compiler makes one gathering of both
+    return jnp.concatenate([rows[:, i : i + height] for i in range(size)], axis=-1)
+
+
+def with_border(x: Images, reach: int) -> Float[Array, "n _ _ i"]:
+    """The pictures with zeros around them."""
+    return jnp.pad(x, ((0, 0), (reach, reach), (reach, reach), (0, 0)))
 
 
 def turned(kernel: Kernel) -> Float[Array, "k k o i"]:

@@ -60,6 +60,10 @@ def place_of_largest(x: Full) -> Place:
     return jnp.where(jnp.maximum(a, b) >= jnp.maximum(c, d), above, below).astype(x.dtype)
 
 
-_even_max_pool.defvjp(lambda x: (_even_max_pool(x), place_of_largest(x)), lambda place, dp: (spread(dp, place),))
+# The barrier: or the compiler pools again wherever the pooled values are read.
+_even_max_pool.defvjp(
+    lambda x: jax.lax.optimization_barrier((_even_max_pool(x), place_of_largest(x))),
+    lambda place, dp: (spread(dp, place),),
+)
 gather.defvjp(lambda x, place: (gather(x, place), place), lambda place, dp: (spread(dp, place), jnp.zeros_like(place)))
 spread.defvjp(lambda p, place: (spread(p, place), place), lambda place, dx: (gather(dx, place), jnp.zeros_like(place)))
