@@ -47,15 +47,16 @@ class WithMeans(eqx.Module):
 class OtherInput(HSML):
     """HSML whose gate sees something else in place of g."""
 
-    gate_input: str = "as trained"
+    given: str = "as trained"
 
     def adapt(self, meta, support, *, key=None, steps=None):
         """As HSML does, with the initialisation tailored anew."""
         _, info = super().adapt(meta.meta, support, key=key, steps=0)
         inner, mean = meta.meta, meta.means[info.assignments[0][0].argmax()]
-        below, beside = INPUTS[self.gate_input](info.task_embedding, mean)
-        root_repr, _ = inner.cluster(below, None if inner.frame is None else inner.frame(below))
-        adapted, path = self.fit(tailor(inner.net, inner.gate, jnp.concatenate([beside, root_repr])), support, steps)
+        below, beside = INPUTS[self.given](info.task_embedding, mean)
+        root_repr, assignments = inner.cluster(below, None if inner.frame is None else inner.frame(below))
+        place = self.gate_input(beside, root_repr, assignments)
+        adapted, path = self.fit(tailor(inner.net, inner.gate, place), support, steps)
         return adapted, dataclasses.replace(info, path=path)
 
 
@@ -79,7 +80,7 @@ def measure(run, gate_input, means):
     """Every validation task's score after the number of inner steps that the run chose, and its family."""
     fields = {field.name: getattr(run.config.learner, field.name) for field in dataclasses.fields(run.config.learner)}
     scores = score_tasks(
-        OtherInput(**fields, gate_input=gate_input),
+        OtherInput(**fields, given=gate_input),
         WithMeans(run.meta, means),
         run.config.source.split("validation"),
         key=stream("validation", VALIDATION_SEED),

@@ -1,7 +1,8 @@
 """The one contract between a method and everything else: training, evaluation, command line, figures.
 
-A learner is a frozen dataclass of hyperparameters with three pure functions. Always one task, no task axis:
-`outer` maps over tasks. `meta` is everything the outer loop trains (the paper's Θ).
+A learner is a frozen dataclass of hyperparameters with three pure functions. Always one task, no task axis: `outer`
+maps over tasks; only `start`, before the first meta-step, may look at many. `meta` is everything the outer loop
+trains (the paper's Θ).
 """
 
 import abc
@@ -56,6 +57,10 @@ class Learner(abc.ABC):
         self, meta: Meta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Predictor, Info]:
         """Fit one task. `key=None` is deterministic; `steps=None` is the number used in training."""
+
+    def start(self, meta: Meta, tasks: Any, *, key: PRNGKeyArray) -> Meta:
+        """What `init` drew after a look at training tasks, before the first meta-step; most leave it as it is."""
+        return meta
 
     def problems(self) -> list[str]:
         """What is wrong with the hyperparameters, a line each."""

@@ -1,5 +1,6 @@
 """Task representation learning (paper, section 4.1): a set of examples becomes one vector g."""
 
+import math
 from typing import Literal
 
 import equinox as eqx
@@ -26,6 +27,8 @@ class Embedder(eqx.Module):
     example_net: Linear | PictureEncoder
     aggregator: Aggregator
     input_scale: float = eqx.field(static=True)
+    outward: Linear | None = None
+    """A layer after the aggregator, beyond the paper: see `start`."""
 
     def __call__(
         self, support: Examples, *, order: RowOrder, num_permutations: int, key: PRNGKeyArray | None
@@ -49,6 +52,7 @@ class Embedder(eqx.Module):
     ) -> tuple[Float[Array, " d"], Float[Array, ""]]:
         """g, eq. (3) or (5), and L_r, eq. (2) as a mean (0 for an aggregator that does not reconstruct)."""
         task_embedding, reconstruction = self.aggregator(example_embeddings, mask)
+        task_embedding = task_embedding if self.outward is None else self.outward(task_embedding)
         if reconstruction is None:
             return task_embedding, jnp.zeros(())
         return task_embedding, mse(reconstruction, example_embeddings, mask)
@@ -58,14 +62,14 @@ class Frame(eqx.Module):
     """Where task embeddings lie and how far they spread, so that σ is a scale relative to that; beyond the paper.
 
     z = (g - m) / 3s, whose distances to the centres decide the assignment. m and s follow the embeddings by the outer
-    loop's steps on `misfit`, and by nothing else.
+    loop's steps on `misfit` and by nothing else, or are found first and stay, see `start`.
     """
 
     center: Float[Array, " d"]
     log_spread: Float[Array, ""]
 
-    def __init__(self, dim: int):
-        self.center, self.log_spread = jnp.zeros(dim), jnp.zeros(())
+    def __init__(self, dim: int, spread: float = 1.0):
+        self.center, self.log_spread = jnp.zeros(dim), jnp.asarray(math.log(spread) / SPREAD_PACE, float)
 
     def __call__(self, task_embedding: Float[Array, " d"]) -> Float[Array, " d"]:
         """z."""

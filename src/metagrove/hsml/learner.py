@@ -8,6 +8,7 @@ h^L, p = cluster(g)                eqs. (6)-(7)
 
 import dataclasses
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,12 +18,18 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from metagrove.errors import too_few
 from metagrove.hsml.cluster import Hierarchy, cluster_problems
 from metagrove.hsml.embed import AggregatorName, Embedder, Frame, make_aggregator
+from metagrove.hsml.start import find_clusters, look_at
 from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
 from metagrove.nets.encoder import PictureLook, make_example_net
 from metagrove.nets.gate import Gate, GateForm, tailor
+from metagrove.nets.linear import Linear
 from metagrove.nets.order import RowOrder
+from metagrove.sources import TaskDraw
 from metagrove.task import Examples, Spec
+
+CODE = 0.25
+"""Standard deviation of the first clusters' biases where embeddings are about 0, so that h^L tells clusters apart."""
 
 
 class HSMLMeta(eqx.Module):
@@ -65,6 +72,9 @@ class HSML(GradientLearner):
     """σ of each level, the last one repeated as needed."""
     relative_scales: bool = False
     """Take the first σ relative to the spread of task embeddings, and let centres follow them; beyond the paper."""
+    start_tasks: int = 0
+    """If set, so many training tasks decide the embedding's last layer and the first centres. Embedding (below that
+    layer drawn at random) and centres then stay as they are, and ξ trains nothing; beyond the paper."""
     learn_scales: bool = False
     """Train σ too, starting from `scales`; beyond the paper."""
     masses: bool = False
@@ -73,6 +83,8 @@ class HSML(GradientLearner):
     """How the initialisation is tailored: the paper's sigmoid, affine (beyond the paper), or none (that is MAML)."""
     gate_rank: int = 0
     """If set, the gate's layer is a product of two of this rank: small enough to release with an image model."""
+    gate_sees_shares: bool = False
+    """Let the gate see the task's share of each first cluster, beside g and h^L; beyond the paper."""
     reconstruction_weight: float = 0.01
     """ξ, the weight of the reconstruction loss."""
 
@@ -87,12 +99,24 @@ class HSML(GradientLearner):
             + ([] if self.gate_rank >= 0 else [f"gate_rank must be 0 (whole) or more, got {self.gate_rank}"])
             + ([] if self.reconstruction_weight >= 0 else ["reconstruction_weight must be 0 or more"])
             + self._attention_problems()
+            + self._start_problems()
         )
 
     def _attention_problems(self) -> list[str]:
         if self.aggregator != "attention" or self.task_dim % max(1, self.attention_heads) == 0:
             return []
         return [f"task_dim must be a multiple of attention_heads, got {self.task_dim} and {self.attention_heads}"]
+
+    def _start_problems(self) -> list[str]:
+        if self.start_tasks == 0 or not self.clusters:
+            return []
+        least = max(self.task_dim, self.clusters[0])
+        enough = self.start_tasks > least
+        return (
+            ([] if enough else [f"start_tasks must be more than {least}, task_dim or first clusters, or 0"])
+            + ([] if self.relative_scales else ["start_tasks needs relative_scales"])
+            + ([] if self.clusters[0] > 1 else ["start_tasks needs two first clusters or more"])
+        )
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> HSMLMeta:
         net_key, aggregator_key, example_key, cluster_key, gate_key = jax.random.split(key, 5)
@@ -107,9 +131,10 @@ class HSML(GradientLearner):
             num_heads=self.attention_heads,
             key=aggregator_key,
         )
+        outward = Linear(self.task_dim, self.task_dim, key=aggregator_key) if self.start_tasks else None  # see `start`
         return HSMLMeta(
             net=net,
-            embed=Embedder(example_net, aggregator, self.input_scale),
+            embed=Embedder(example_net, aggregator, self.input_scale, outward),
             cluster=Hierarchy(
                 self.clusters,
                 self.task_dim,
@@ -120,20 +145,55 @@ class HSML(GradientLearner):
             ),
             gate=None
             if self.gate == "none"
-            else Gate(2 * self.task_dim, params, self.gate, rank=self.gate_rank, key=gate_key),
+            else Gate(self.gate_input_dim, params, self.gate, rank=self.gate_rank, key=gate_key),
             frame=Frame(self.task_dim) if self.relative_scales else None,
+        )
+
+    def gate_input(
+        self, task_embedding: Float[Array, " d"], root_repr: Float[Array, " d"], assignments: tuple[Array, ...]
+    ) -> Float[Array, " i"]:
+        """[g ⊕ h^L], and with `gate_sees_shares` p^{0→k} of the first clusters."""
+        shares = [assignments[0][0]] if self.gate_sees_shares else []
+        return jnp.concatenate([task_embedding, root_repr, *shares])
+
+    @property
+    def gate_input_dim(self) -> int:
+        """How many numbers that is."""
+        return 2 * self.task_dim + (self.clusters[0] if self.gate_sees_shares else 0)
+
+    def start(self, meta: HSMLMeta, tasks: TaskDraw, *, key: PRNGKeyArray) -> HSMLMeta:
+        if not self.start_tasks:
+            return meta
+        find_key, code_key = jax.random.split(key)
+        task_key, means_key = jax.random.split(find_key)
+        looks = look_at(
+            dataclasses.replace(meta.embed, outward=None),
+            tasks,
+            self.start_tasks,
+            order=self.row_order,
+            num_permutations=self.test_permutations,
+            key=task_key,
+        )
+        found = find_clusters(meta.embed, looks, self.clusters[0], scale=self.embedding_scale, key=means_key)
+        meta = eqx.tree_at(_found_first, meta, found)
+        return eqx.tree_at(
+            lambda meta: meta.cluster.levels[0].bias,
+            meta,
+            replace_fn=lambda b: CODE * jax.random.normal(code_key, b.shape),
         )
 
     def adapt(
         self, meta: HSMLMeta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Predictor, Info]:
+        if self.start_tasks:
+            meta = eqx.tree_at(_found_first, meta, replace_fn=jax.lax.stop_gradient)
         task_embedding, reconstruction_loss = meta.embed(
             support, order=self.row_order, num_permutations=self.test_permutations, key=key
         )
         task_embedding = self.embedding_scale * task_embedding
         place = None if meta.frame is None else meta.frame(task_embedding)
         root_repr, assignments = meta.cluster(task_embedding, place)
-        net = tailor(meta.net, meta.gate, jnp.concatenate([task_embedding, root_repr]))
+        net = tailor(meta.net, meta.gate, self.gate_input(task_embedding, root_repr, assignments))
         adapted, path = self.fit(net, support, steps)
         info = Info(
             path=path,
@@ -146,6 +206,11 @@ class HSML(GradientLearner):
             assignments=assignments,
         )
         return adapted, info
+
+
+def _found_first(meta: HSMLMeta) -> tuple[Any, ...]:
+    """What `start` finds and training then leaves alone."""
+    return meta.embed, meta.frame, meta.cluster.levels[0].centers
 
 
 def follow(meta: HSMLMeta, task_embedding: Float[Array, " d"]) -> Float[Array, ""]:

@@ -190,6 +190,7 @@ def table1() -> tuple[Row, ...]:
 
 IMAGE_METHODS = {
     "HSML (ours)": "hsml-ours",
+    "HSML (clusters first)": "hsml-clusters-first",
     "MAML": "maml",
     "MUMOMAML": "mumomaml",
     "ProtoNet": "protonet",
@@ -204,18 +205,20 @@ IMAGE_METHODS = {
 }
 """Of the image experiments, those that matter most first."""
 
+OUR_HSML: Settings = {
+    "aggregator": "attention",
+    "attention_layers": 2,
+    "picture_look": "moments",
+    "embedding_scale": 0.3,
+    "scales": (0.7, 1.0),
+    "relative_scales": True,
+    "gate": "affine",
+    "gate_rank": 16,
+    "reconstruction_weight": 0.0,
+}
 IMAGE_SETTINGS: dict[str, Settings] = {
-    "hsml-ours": {
-        "aggregator": "attention",
-        "attention_layers": 2,
-        "picture_look": "moments",
-        "embedding_scale": 0.3,
-        "scales": (0.7, 1.0),
-        "relative_scales": True,
-        "gate": "affine",
-        "gate_rank": 16,
-        "reconstruction_weight": 0.0,
-    },
+    "hsml-ours": OUR_HSML,
+    "hsml-clusters-first": {**OUR_HSML, "embedding_scale": 0.03, "start_tasks": 2000, "gate_sees_shares": True},
     "anil": {"adapts": "head"},
     "mumomaml": {"hidden_dim": 64, "clip_norm": 2.0},
     "arml": {"example_dim": 64, "task_dim": 128},
@@ -226,7 +229,7 @@ IMAGE_SETTINGS: dict[str, Settings] = {
 
 def image_row(label: str, name: str, preset: str, paper: str | None = None, **settings: Any) -> Row:
     """A method on pictures."""
-    learner = {"hsml": None, "hsml-ours": None, "anil": "maml"}.get(name, name)
+    learner = {"hsml": None, "hsml-ours": None, "hsml-clusters-first": None, "anil": "maml"}.get(name, name)
     return Row(label, preset, learner=learner, paper=paper, settings={**IMAGE_SETTINGS.get(name, {}), **settings})
 
 

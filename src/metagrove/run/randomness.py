@@ -1,13 +1,13 @@
-"""One seed, five independent streams: so that no test task is ever a training task."""
+"""One seed, six independent streams: so that no test task is ever a training task."""
 
 from typing import Literal
 
 import jax
 from jaxtyping import PRNGKeyArray
 
-Purpose = Literal["init", "train", "validation", "test", "growth"]
+Purpose = Literal["init", "train", "validation", "test", "growth", "start"]
 
-PURPOSES = ("init", "train", "validation", "test", "growth")
+PURPOSES = ("init", "train", "validation", "test", "growth", "start")
 
 
 def stream(purpose: Purpose, seed: int) -> PRNGKeyArray:

@@ -64,6 +64,14 @@ def init_state(config: Config) -> State:
     return State(meta, opt_state, jnp.zeros((), jnp.int32))
 
 
+def started(config: Config, tasks: TaskDraw) -> State:
+    """The same, as the learner would have it after a look at training tasks."""
+    state, training = init_state(config), config.training
+    mix = tasks_at(tasks, state.step, training.steps)
+    meta = config.learner.start(state.meta, mix, key=stream("start", training.seed))
+    return dataclasses.replace(state, meta=meta)
+
+
 @eqx.filter_jit
 def run_block(
     learner: Learner, source: TaskDraw, training: Training, state: State, stop: Int[Array, ""]
@@ -116,7 +124,7 @@ def train(config: Config, folder: Path, *, resume: bool = False, command: str = 
         folders.check_same_config(folder, to_json(config))  # first: a folder that is not there is not made
     with folders.locked(folder), interruptible() as interrupted:
         tasks = config.source.split("train")
-        config, state, so_far = begin(config, folder, resume=resume, command=command)
+        config, state, so_far = begin(config, folder, tasks, resume=resume, command=command)
         with Progress(training.steps, start=int(state.step)) as progress:
             while (step := int(state.step)) < training.steps:
                 began = time.monotonic()
@@ -143,17 +151,20 @@ def train(config: Config, folder: Path, *, resume: bool = False, command: str = 
     return int(state.step) == training.steps
 
 
-def begin(config: Config, folder: Path, *, resume: bool, command: str) -> tuple[Config, State, dict[str, Any]]:
+def begin(
+    config: Config, folder: Path, tasks: TaskDraw, *, resume: bool, command: str
+) -> tuple[Config, State, dict[str, Any]]:
     """A new run folder; or of the one there is the config as far as it has grown, the state and the story so far."""
     if not resume or not (folder / "last.json").exists():  # new, or stopped before its first checkpoint
-        state = init_state(config)  # first: what cannot start leaves no folder behind that looks like a run
+        began = time.monotonic()
+        state = started(config, tasks)  # first: what cannot start leaves no folder behind that looks like a run
         if resume:
             folders.cut_metrics(folder, -1)
         else:
             folders.create(folder, to_json(config), command)
         if isinstance(config.source, Stream):  # what the start knows, for transfer to families that come later
             folders.append_metrics(folder, {"step": 0, "validation": validate(config, state.meta, 0)})
-        return config, state, copy.deepcopy(NOTHING_YET)
+        return config, state, {**copy.deepcopy(NOTHING_YET), "seconds": time.monotonic() - began}
     config = as_grown(config, files.read_json(folder / "last.json"))
     state, about = checkpoint.load(folder, "last", eqx.filter_eval_shape(init_state, config))
     folders.cut_metrics(folder, about["step"])

@@ -10,6 +10,7 @@ def accuracies(result: dict[str, Any]) -> list[list[str]]:
     """Every method's accuracy on each dataset and on average, the paper's average, and the paired difference."""
     evaluations = [chosen_seed(row)["evaluation"] for row in result["rows"]]
     datasets = list(evaluations[0]["by_family"])
+    datasets = datasets if len(datasets) > 1 else []  # alone, it is the average
     heading = ["method", *datasets, "average", "paper's average", f"minus {result['rows'][0]['label']}"]
     highest = max(evaluation["value"] for evaluation in evaluations)
     rows = []
@@ -21,7 +22,7 @@ def accuracies(result: dict[str, Any]) -> list[list[str]]:
         rows.append(
             [
                 row["label"],
-                *(f"{one['value']:.2f} ± {one['value_ci95']:.2f}" for one in families.values()),
+                *(f"{families[one]['value']:.2f} ± {families[one]['value_ci95']:.2f}" for one in datasets),
                 f"**{average}**" if evaluation["value"] == highest else average,
                 row["paper"] or "",
                 difference,
@@ -75,7 +76,7 @@ def trials(result: dict[str, Any]) -> list[list[str]]:
     for row in result["rows"]:
         at = {one["step"]: one for one in row["validation"]}
         cells = [f"{at[step]['value']:.1f} ± {at[step]['ci95']:.1f}" if step in at else "" for step in steps]
-        agreement = row["validation"][-1].get("nmi")
+        agreement = row["validation"][-1].get("nmi") if row["validation"] else None
         known = "" if agreement is None else f"{agreement:.2f}"
         rows.append([row["what"], f"{row['loss_301_to_400']:.3f}", *cells, known, row["remark"]])
     return [heading, *rows]

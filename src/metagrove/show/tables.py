@@ -194,6 +194,7 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[list[str]]]]] = {
     "table2": ("table2-small-32", image_tables.accuracies),
     "table2-cost": ("table2-small-32", image_tables.costs),
     "table2-curves": ("table2-small-32", image_tables.curves),
+    "mini-imagenet": ("mini-imagenet-small-32", image_tables.accuracies),
     "gate-input": ("gate-input", image_tables.gate_input),
     "image-speed": ("benchmark-images", image_tables.speed),
     "image-speed-goals": ("benchmark-images", image_tables.speed_goals),
