@@ -70,7 +70,7 @@ def curves(result: dict[str, Any]) -> list[list[str]]:
 
 def trials(result: dict[str, Any]) -> list[list[str]]:
     """Short trainings: training loss early on, and accuracy on the validation tasks."""
-    steps = (500, 1000, 2000, 4000)
+    steps = (500, 1000, 2000, 4000, 6000)
     heading = ["", "loss, steps 301-400", *(f"accuracy, {step:,}" for step in steps), "cluster NMI", "remark"]
     rows = []
     for row in result["rows"]:
