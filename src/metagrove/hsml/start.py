@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
-from sklearn.cluster import KMeans
 
 from metagrove.errors import InputError
 from metagrove.hsml.embed import Embedder, Frame
@@ -37,7 +36,7 @@ class Looks(eqx.Module):
     even: Float[Array, "*n d"]
     odd: Float[Array, "*n d"]
     halves_are_real: Bool[Array, "*n"]
-    """Does either half have an example?"""
+    """Do both halves have an example?"""
 
 
 @eqx.filter_jit
@@ -48,11 +47,14 @@ def look_at(
 
     def look(key: PRNGKeyArray) -> Looks:
         support = tasks.sample(key).support
-        even = jnp.arange(len(support.mask)) % 2 == 0
-        masks = (support.mask, support.mask & even, support.mask & ~even)
-        parts = (dataclasses.replace(support, mask=mask) for mask in masks)
-        embeddings = [embed(part, order=order, num_permutations=num_permutations, key=None)[0] for part in parts]
-        return Looks(*embeddings, masks[1].any() & masks[2].any())
+        even = support.mask & (jnp.arange(len(support.mask)) % 2 == 0)
+        odd = support.mask & ~even
+
+        def part(mask: Bool[Array, " n"]) -> Float[Array, " d"]:
+            rows = dataclasses.replace(support, mask=mask)
+            return embed(rows, order=order, num_permutations=num_permutations, key=None)[0]
+
+        return Looks(part(support.mask), part(even), part(odd), even.any() & odd.any())
 
     return jax.lax.map(look, jax.random.split(key, num_tasks))
 
@@ -61,6 +63,8 @@ def find_clusters(
     embed: Embedder, looks: Looks, num_clusters: int, *, scale: float, key: PRNGKeyArray
 ) -> tuple[Embedder, Frame, Float[Array, "k d"]]:
     """The embedding with A as its last layer, the frame of its values times `scale`, and the centres in it."""
+    from sklearn.cluster import KMeans  # slow to import, and seldom wanted
+
     if not looks.halves_are_real.all():
         raise InputError("start_tasks needs two support examples or more in every task: set it to 0, or raise --shots")
     whole, even, odd = (np.asarray(g, np.float64) for g in (looks.whole, looks.even, looks.odd))
