@@ -73,8 +73,7 @@ class HSML(GradientLearner):
     relative_scales: bool = False
     """Take the first σ relative to the spread of task embeddings, and let centres follow them; beyond the paper."""
     start_tasks: int = 0
-    """If set, so many training tasks decide the embedding's last layer and the first centres. Embedding (below that
-    layer drawn at random) and centres then stay as they are, and ξ trains nothing; beyond the paper."""
+    """If set, so many training tasks decide the embedding and the first centres, which then stay; beyond the paper."""
     learn_scales: bool = False
     """Train σ too, starting from `scales`; beyond the paper."""
     masses: bool = False
