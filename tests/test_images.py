@@ -42,7 +42,8 @@ from metagrove.nets.convolution import plain_conv
 from metagrove.outer import meta_gradient
 from metagrove.run import reproduce as reproduce_module
 from metagrove.run.api import load
-from metagrove.run.experiments import EXPERIMENTS, IMAGE_EXPERIMENT, Budget, Experiment, image_row
+from metagrove.run.experiments import EXPERIMENTS, Budget, Experiment
+from metagrove.run.experiments.pictures import IMAGE_EXPERIMENT, image_row
 from metagrove.task import Examples, Spec, Task, pad_rows
 
 SIZE = 8

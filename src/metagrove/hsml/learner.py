@@ -89,33 +89,27 @@ class HSML(GradientLearner):
 
     def problems(self) -> list[str]:
         sizes = ("test_permutations", "example_dim", "task_dim", "attention_layers", "attention_heads")
-        return (
-            super().problems()
-            + cluster_problems(self.clusters)
-            + too_few(self, *sizes)
-            + ([] if self.scales and min(self.scales) > 0 else [f"scales must be positive, got {self.scales}"])
-            + ([] if self.embedding_scale > 0 else [f"embedding_scale must be positive, got {self.embedding_scale}"])
-            + ([] if self.gate_rank >= 0 else [f"gate_rank must be 0 (whole) or more, got {self.gate_rank}"])
-            + ([] if self.reconstruction_weight >= 0 else ["reconstruction_weight must be 0 or more"])
-            + self._attention_problems()
-            + self._start_problems()
+        heads_fit = self.aggregator != "attention" or self.task_dim % max(1, self.attention_heads) == 0
+        first, starts = self.clusters[:1], self.start_tasks != 0
+        least = max(self.task_dim, *first, 0)
+        conditions = (
+            (self.scales and min(self.scales) > 0, f"scales must be positive, got {self.scales}"),
+            (self.embedding_scale > 0, f"embedding_scale must be positive, got {self.embedding_scale}"),
+            (self.gate_rank >= 0, f"gate_rank must be 0 (whole) or more, got {self.gate_rank}"),
+            (self.reconstruction_weight >= 0, "reconstruction_weight must be 0 or more"),
+            (
+                heads_fit,
+                f"task_dim must be a multiple of attention_heads, got {self.task_dim} and {self.attention_heads}",
+            ),
+            (
+                not starts or self.start_tasks > least,
+                f"start_tasks must be more than {least}, task_dim or first clusters, or 0",
+            ),
+            (not starts or self.relative_scales, "start_tasks needs relative_scales"),
+            (not starts or first > (1,), "start_tasks needs two first clusters or more"),
         )
-
-    def _attention_problems(self) -> list[str]:
-        if self.aggregator != "attention" or self.task_dim % max(1, self.attention_heads) == 0:
-            return []
-        return [f"task_dim must be a multiple of attention_heads, got {self.task_dim} and {self.attention_heads}"]
-
-    def _start_problems(self) -> list[str]:
-        if self.start_tasks == 0 or not self.clusters:
-            return []
-        least = max(self.task_dim, self.clusters[0])
-        enough = self.start_tasks > least
-        return (
-            ([] if enough else [f"start_tasks must be more than {least}, task_dim or first clusters, or 0"])
-            + ([] if self.relative_scales else ["start_tasks needs relative_scales"])
-            + ([] if self.clusters[0] > 1 else ["start_tasks needs two first clusters or more"])
-        )
+        wrong = [message for holds, message in conditions if not holds]
+        return super().problems() + cluster_problems(self.clusters) + too_few(self, *sizes) + wrong
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> HSMLMeta:
         net_key, aggregator_key, example_key, cluster_key, gate_key = jax.random.split(key, 5)
