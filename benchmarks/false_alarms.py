@@ -59,7 +59,7 @@ def main():
         growths = detectors(args.window, args.threshold, args.cooldown)
         found = {name: replay(records, growth) for name, growth in growths.items()}
         rows.append({"run": run.name, "trained_by": about["provenance"]["command"], "detectors": found})
-    result = {"format": 1, "provenance": folders.provenance(shlex.join(["python", *sys.argv])), "rows": rows}
+    result = {"provenance": folders.provenance(shlex.join(["python", *sys.argv])), "rows": rows}
     write_result(result, args.out)
 
 

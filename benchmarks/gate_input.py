@@ -114,7 +114,6 @@ def main():
     scores = {name: measure(run, name, means) for name in INPUTS}
     as_trained = scores["as trained"][0]
     result = {
-        "format": 1,
         "about": "accuracy on validation tasks, in percent, with other inputs to the gate of a trained HSML",
         "provenance": provenance(shlex.join(["python", *sys.argv])),
         "rows": [summary(run, name, *found, as_trained) for name, found in scores.items()],

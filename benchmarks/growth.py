@@ -83,7 +83,7 @@ def main():
     ]
     about = {"rounds": args.rounds, "steps": args.steps}
     provenance = folders.provenance(shlex.join(["python", *sys.argv]))
-    write_result({"format": 1, **about, "provenance": provenance, "rows": results}, args.out)
+    write_result({**about, "provenance": provenance, "rows": results}, args.out)
 
 
 if __name__ == "__main__":

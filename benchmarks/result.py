@@ -6,8 +6,9 @@ from typing import Any
 
 
 def write_result(result: dict[str, Any], out: Path | None) -> None:
-    """Show a result, and write it to the file that was named, if one was."""
-    text = json.dumps(result, indent=1, ensure_ascii=False)
-    print(text)
+    """Show a result, and write it, with a checksum, to the file that was named, if one was."""
+    from metagrove import files  # now: a process that is measured would have it counted
+
+    print(json.dumps(result, indent=1, ensure_ascii=False))
     if out:
-        out.write_text(text + "\n", encoding="utf-8")
+        files.write_json(out, {"format": files.FORMAT, **result})

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from metagrove import files
+from metagrove.show import image_tables
 from metagrove.show.tables import TABLES, fill_in
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +31,11 @@ def test_tables_agree_with_the_results(path):
     assert fill_in(text, ROOT / "results") == text
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.name)
+def test_results_are_as_they_were_written(path):
+    files.read_json(path)  # its checksum fits
+
+
 def test_every_table_is_shown_somewhere():
     shown = set(re.findall(r"<!-- table:([\w-]+) -->", "".join(d.read_text(encoding="utf-8") for d in DOCUMENTS)))
     assert shown == set(TABLES)
@@ -48,3 +55,38 @@ def test_method_map_names_functions_that_exist():
 def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), target
+
+
+def image_row(label, validation, **scores):
+    """A row of a result as the tables about pictures read it."""
+    values = {name: [float(one) for one in text.split()] for name, text in scores.items()}
+    families = {name: {"value": sum(them) / len(them), "value_ci95": 0.3} for name, them in values.items()}
+    average = sum(one["value"] for one in families.values()) / len(families)
+    seed = {
+        "evaluation": {"metric": "accuracy", "value": average, "by_family": families},
+        "checkpoint": {"validation": {"value": validation}},
+        "scores": scores,
+    }
+    return {"label": label, "preset": "images-1shot", "seeds": [seed]}
+
+
+def test_a_method_is_shown_with_the_setting_that_validation_chose():
+    rows = [
+        image_row("HSML (ours), 1-shot", 50.0, bird="50 52", fungi="40 42"),
+        image_row("HSML (other), 1-shot", 49.0, bird="90 90", fungi="90 90"),
+        image_row("MAML, 1-shot", 45.0, bird="48 48", fungi="41 41"),
+        image_row("MAML, falling step, 1-shot", 46.0, bird="49 50", fungi="38 39"),
+        {**image_row("MAML, 5-shot", 70.0, bird="70 70", fungi="70 70"), "preset": "images-5shot"},
+    ]
+    heading, hsml, maml = image_tables.chosen({"rows": rows})
+    assert heading[-1] == "minus HSML's"
+    assert hsml == ["HSML", "HSML (ours), 1-shot", "50.0", "46.00 ± 0.21", ""]
+    assert maml[:4] == ["MAML", "MAML, falling step, 1-shot", "46.0", "44.00 ± 0.21"]
+    assert maml[4].startswith("-2.00 ± ")  # differences of -1, -2, -2 and -3
+
+
+def test_runs_on_one_dataset_each_are_one_line():
+    rows = [image_row("MAML, bird alone", 50.0, bird="50 52"), image_row("MAML, fungi alone", 40.0, fungi="40 44")]
+    heading, line = image_tables.alone({"rows": rows})
+    assert heading == ["", "bird", "fungi", "average"]
+    assert line == ["MAML, each alone", "51.00 ± 0.30", "42.00 ± 0.30", "46.50 ± 0.21"]

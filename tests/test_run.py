@@ -20,7 +20,7 @@ from conftest import TINY
 from metagrove import files
 from metagrove.errors import DivergedError, InputError, RunError
 from metagrove.losses import metric_of, mse
-from metagrove.run import checkpoint, folders
+from metagrove.run import checkpoint, folders, progress
 from metagrove.run import train as train_module
 from metagrove.run.evaluate import Scores, best_step
 from metagrove.run.train import init_state, run_block, train
@@ -268,3 +268,11 @@ def test_a_real_ctrl_c_leaves_cleanly_with_code_130(tmp_path):
     assert "stopped, nothing lost; go on with: metagrove train toy-quick" in rest
     assert "Traceback" not in rest
     assert files.read_json(tmp_path / "r" / "last.json")["step"] >= 1000
+
+
+@pytest.mark.parametrize(("rate", "shown"), [(0.4, "0.40 steps/s  225 s left"), (130.6, "131 steps/s  1 s left")])
+def test_progress_tells_slow_steps_from_none(rate, shown, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", -1.0)
+    with progress.Progress(100, start=0) as bar:
+        bar.show({"step": 10, "loss": 1.5}, steps_per_second=rate)
+    assert f"step 10/100  loss 1.5000  {shown}" in capsys.readouterr().err

@@ -21,12 +21,12 @@ class Progress:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("loss {task.fields[loss]:.4f}"),
-            TextColumn("{task.fields[rate]:.0f} steps/s"),
+            TextColumn("{task.fields[rate]} steps/s"),
             TimeRemainingColumn(),
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self.row = self.bar.add_task("", total=total, completed=start, loss=float("nan"), rate=0.0)
+        self.row = self.bar.add_task("", total=total, completed=start, loss=float("nan"), rate="-")
         self.last_line = time.monotonic()
 
     def __enter__(self) -> "Progress":
@@ -38,12 +38,12 @@ class Progress:
 
     def show(self, record: dict[str, Any], *, steps_per_second: float) -> None:
         """After each block."""
-        self.bar.update(self.row, completed=record["step"], loss=record["loss"], rate=steps_per_second)
+        rate = f"{steps_per_second:.{0 if steps_per_second >= 10 else 2}f}"
+        self.bar.update(self.row, completed=record["step"], loss=record["loss"], rate=rate)
         if not self.console.is_terminal and time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES:
             left = (self.total - record["step"]) / steps_per_second
             self.note(
-                f"step {record['step']}/{self.total}  loss {record['loss']:.4f}  "
-                f"{steps_per_second:.0f} steps/s  {left:.0f} s left"
+                f"step {record['step']}/{self.total}  loss {record['loss']:.4f}  {rate} steps/s  {left:.0f} s left"
             )
 
     def note(self, line: str) -> None:

@@ -293,6 +293,7 @@ def evaluate_seed(row: Row, seed: int, place: Place, yardsticks: dict[Any, Any])
         "steps_per_second": last.get("steps_per_second"),
         "peak_memory_mb": last.get("peak_memory_mb"),
         "curve": [[r["step"], r["validation"]["value"]] for r in records if "validation" in r],
+        "final_loss": final_loss(records, run.config.training.validate_every),
         "config": stored["config"],
         "provenance": stored["provenance"],
     }
@@ -313,6 +314,14 @@ def every_score(scores: Scores, run: Run) -> dict[str, str]:
     """Each test task's score at the chosen number of steps, by family, as numbers with blanks between."""
     values, names = scores.after(run.inner_steps), run.config.source.family_names
     return {name: " ".join(f"{one:.5g}" for one in values[scores.family == i]) for i, name in enumerate(names)}
+
+
+def final_loss(records: list[dict[str, Any]], last_steps: int) -> float:
+    """Mean training loss of the last meta-steps; each record is the mean of a block."""
+    first = records[-1]["step"] - last_steps
+    return float(
+        np.mean([r["loss"] for r in records if "loss" in r and r["step"] > first])
+    )  # a stream's step 0 has none
 
 
 def scored(run: Run, row: Row, place: Place) -> tuple[Run, Scores]:
