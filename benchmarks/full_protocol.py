@@ -7,7 +7,6 @@ the number of meta-steps, how often the loss is written down, and the number of 
 """
 
 import argparse
-import json
 import shlex
 import subprocess
 import sys
@@ -17,32 +16,32 @@ from typing import Any
 
 from result import write_result
 
-from metagrove.run.folders import provenance
+from metagrove import files
+from metagrove.run import folders
 from metagrove.run.presets import preset
 
 STEPS, BLOCK, VALIDATION_TASKS = 100, 20, 40
 CHANGES = ["--steps", STEPS, "--log-every", BLOCK, "--validate-every", STEPS, "--validation-tasks", VALIDATION_TASKS]
 
 
-def trained(name: str, folder: Path) -> None:
+def train(name: str, folder: Path) -> None:
     """Run the real command."""
     changes = [str(one) for one in CHANGES]
     command = [sys.executable, "-m", "metagrove", "train", "images-1shot", "--learner", name, *changes]
     subprocess.run([*command, "--out", str(folder)], check=True)
 
 
-def read(name: str, folder: Path) -> dict[str, Any]:
+def summary(name: str, folder: Path) -> dict[str, Any]:
     """What the run wrote down."""
-    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    records, last = [json.loads(line) for line in lines], json.loads((folder / "last.json").read_text(encoding="utf-8"))
+    records, last = folders.read_metrics(folder), files.read_json(folder / "last.json")
     whole = preset("images-1shot", name).training.steps
     return {
         "what": name,
-        "losses": {record["step"]: record["loss"] for record in records},
+        "losses": [[record["step"], record["loss"]] for record in records],
         "validation": records[-1]["validation"],
         "steps_per_second": last["steps_per_second"],
         "peak_memory_mb": last["peak_memory_mb"],
-        "hours_of_all": whole / last["steps_per_second"] / 3600,
+        "least_hours_of_all": whole / last["steps_per_second"] / 3600,
     }
 
 
@@ -54,12 +53,12 @@ def main() -> None:
     rows = []
     for name in args.learners:
         with tempfile.TemporaryDirectory() as folder:
-            trained(name, Path(folder) / "run")
-            rows.append(read(name, Path(folder) / "run"))
+            train(name, Path(folder) / "run")
+            rows.append(summary(name, Path(folder) / "run"))
     result = {
         "about": f"{STEPS} meta-steps of the preset images-1shot; losses are means of {BLOCK} meta-steps each",
         "changes": shlex.join(str(one) for one in CHANGES),
-        "provenance": provenance(shlex.join(["python", *sys.argv])),
+        "provenance": folders.provenance(shlex.join(["python", *sys.argv])),
         "rows": rows,
     }
     write_result(result, args.out)

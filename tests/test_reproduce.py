@@ -1,6 +1,7 @@
 """Experiments: search, train, evaluate, write; stopped and gone on with; on a tiny one."""
 
 import contextlib
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -164,10 +165,13 @@ def test_settings_become_flags():
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_has_settings_that_exist(name):
-    for row in EXPERIMENTS[name].rows:
-        config = preset(row.preset, row.learner).with_settings(**row.settings)
-        for budget in EXPERIMENTS[name].budgets.values():
-            check_config(config.with_settings(**budget.training))
+    for budget in EXPERIMENTS[name].budgets.values():
+        unsearched = dataclasses.replace(budget, trial=None)
+        place = module.Place(EXPERIMENTS[name], unsearched, Path("runs"), None)
+        for row in EXPERIMENTS[name].rows:
+            config, _, _ = module.run_of(row, 0, place)
+            check_config(config)
+            assert not (row.label.startswith("HSML-S") and config.training.growth.growth_window)
 
 
 def test_an_experiment_may_have_budgets_of_its_own(trainings, tmp_path, monkeypatch):
@@ -194,3 +198,9 @@ def test_every_search_is_equally_wide_and_known_by_its_published_result():
         for candidate in search.candidates:
             config = preset(search.preset, search.learner).with_settings(**search.base, **candidate)
             assert config.learner.problems() == []
+
+
+def test_the_final_loss_is_of_the_last_steps_alone():
+    records = [{"step": 0, "validation": {}}, *({"step": step, "loss": step / 100} for step in (100, 200, 300))]
+    assert module.final_loss(records, 200) == pytest.approx(2.5)
+    assert module.final_loss(records, 1000) == pytest.approx(2.0)

@@ -140,7 +140,7 @@ class Reproduce:
     list: bool = False
     """Show the experiments instead, and how long those took that were timed."""
     budget: BudgetName = "paper"
-    """The paper's number of meta-steps; 10,000; or a quick look at fewer of them and fewer test tasks."""
+    """paper: its number of meta-steps; small: fewer, without a search; quick: a look, on fewer test tasks too."""
     size: int | None = None
     """Height and width of pictures, if not the paper's 84."""
     only: str = "*"
@@ -205,7 +205,7 @@ metagrove learns how to learn from many small problems that are not all alike.
   metagrove report RUN [--beside RUN ...]              one HTML page that explains it
   metagrove list                                       presets, learners and released models
   metagrove demo                                       a tour of about two minutes
-  metagrove reproduce NAME                             a whole experiment of the paper, resumable
+  metagrove reproduce NAME                             a whole experiment, resumable
   metagrove data list | prepare | verify               pictures for the image experiments: bring or fetch them
 
 RUN is a run folder or a released model's name. --debug shows the traceback of an error.

@@ -45,7 +45,8 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 def checksum_of(data: Mapping[str, Any]) -> str:
     """SHA-256 of plain data, whatever the order of its keys."""
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    as_read = json.loads(json.dumps(data))  # a number as a key is a string then, and is sorted as one
+    return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
 
 
 def write_atomically(path: Path, data: bytes) -> None:

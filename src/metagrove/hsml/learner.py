@@ -28,7 +28,7 @@ from metagrove.nets.order import RowOrder
 from metagrove.sources import TaskDraw
 from metagrove.task import Examples, Spec
 
-CODE = 0.25
+FIRST_BIAS_SD = 0.25
 """Standard deviation of the first clusters' biases where embeddings are about 0, so that h^L tells clusters apart."""
 
 
@@ -73,7 +73,8 @@ class HSML(GradientLearner):
     relative_scales: bool = False
     """Take the first σ relative to the spread of task embeddings, and let centres follow them; beyond the paper."""
     start_tasks: int = 0
-    """If set, so many training tasks decide the embedding and the first centres, which then stay; beyond the paper."""
+    """If set, so many training tasks decide the embedding and the first centres, which are not trained then; beyond the
+    paper."""
     learn_scales: bool = False
     """Train σ too, starting from `scales`; beyond the paper."""
     masses: bool = False
@@ -90,8 +91,9 @@ class HSML(GradientLearner):
     def problems(self) -> list[str]:
         sizes = ("test_permutations", "example_dim", "task_dim", "attention_layers", "attention_heads")
         heads_fit = self.aggregator != "attention" or self.task_dim % max(1, self.attention_heads) == 0
-        first, starts = self.clusters[:1], self.start_tasks != 0
-        least = max(self.task_dim, *first, 0)
+        starts = self.start_tasks != 0
+        first = self.clusters[0] if self.clusters else 0
+        least = max(self.task_dim, first)
         conditions = (
             (self.scales and min(self.scales) > 0, f"scales must be positive, got {self.scales}"),
             (self.embedding_scale > 0, f"embedding_scale must be positive, got {self.embedding_scale}"),
@@ -103,10 +105,10 @@ class HSML(GradientLearner):
             ),
             (
                 not starts or self.start_tasks > least,
-                f"start_tasks must be more than {least}, task_dim or first clusters, or 0",
+                f"start_tasks must be 0, or more than task_dim and first clusters ({least}), got {self.start_tasks}",
             ),
             (not starts or self.relative_scales, "start_tasks needs relative_scales"),
-            (not starts or first > (1,), "start_tasks needs two first clusters or more"),
+            (not starts or first > 1, "start_tasks needs two first clusters or more"),
         )
         wrong = [message for holds, message in conditions if not holds]
         return super().problems() + cluster_problems(self.clusters) + too_few(self, *sizes) + wrong
@@ -157,7 +159,7 @@ class HSML(GradientLearner):
     def start(self, meta: HSMLMeta, tasks: TaskDraw, *, key: PRNGKeyArray) -> HSMLMeta:
         if not self.start_tasks:
             return meta
-        find_key, code_key = jax.random.split(key)
+        find_key, bias_key = jax.random.split(key)
         task_key, means_key = jax.random.split(find_key)
         looks = look_at(
             dataclasses.replace(meta.embed, outward=None),
@@ -172,7 +174,7 @@ class HSML(GradientLearner):
         return eqx.tree_at(
             lambda meta: meta.cluster.levels[0].bias,
             meta,
-            replace_fn=lambda b: CODE * jax.random.normal(code_key, b.shape),
+            replace_fn=lambda b: FIRST_BIAS_SD * jax.random.normal(bias_key, b.shape),
         )
 
     def adapt(

@@ -1,10 +1,10 @@
 """Clusters that are found before the first meta-step and then stay, beyond the paper.
 
-A fresh embedding says most about what differs between the examples of one task; clusters that have to be found while
-it changes follow that for long. But two halves of a support set, embedded as g and g', are two looks at one task:
-what they agree on over many tasks is signal, the rest is noise.
+A fresh embedding mostly reflects how the examples within a task differ, and clusters that are learned on it inherit
+that. But two halves of a support set, embedded as g₁ and g₂, are two looks at one task: what they agree on over many
+tasks is signal, the rest is noise.
 
-S = cov(g, g')          N = cov(g) - S          A = N^-½ V diag(λ / (1 + λ)), with λ, V of N^-½ S N^-½
+S = cov(g₁, g₂)         N = cov(g₁) - S         A = N^-½ V diag(λ / (1 + λ)), with λ, V of N^-½ S N^-½
 
 In (g - m) A a direction weighs by how much of it is signal, measured in units of its noise: there k-means finds kinds
 of tasks. Nothing is used but which examples belong to one task. Of a stream, they are the tasks of its first phase.
@@ -25,8 +25,9 @@ from metagrove.nets.order import RowOrder
 from metagrove.sources import TaskDraw
 
 LEAST_NOISE = 1e-3
-"""Of the mean over directions: less is taken for so much."""
+"""Floor on the noise of a direction, as a share of the mean over directions."""
 TINY = 1e-200
+"""Floor where there is no noise at all."""
 
 
 class Looks(eqx.Module):
@@ -74,8 +75,9 @@ def find_clusters(
         raise InputError("start_tasks finds nothing that tells tasks apart: set it to 0")
     weight /= length
     places = scale * (whole - mean) @ weight
-    how: dict[str, Any] = {"n_init": 10, "random_state": int(jax.random.randint(key, (), 0, 2**31 - 1))}
-    means = KMeans(num_clusters, **how).fit(places).cluster_centers_
+    restarts: Any = 10  # the stubs have it as a string
+    seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
+    means = KMeans(num_clusters, n_init=restarts, random_state=seed).fit(places).cluster_centers_
     frame = Frame(len(mean), spread=float(np.exp(np.log(np.square(places).mean(1)).mean() / 2)))
     layer = (jnp.asarray(weight), jnp.asarray(-mean @ weight))
     embed = eqx.tree_at(lambda embed: (embed.outward.weight, embed.outward.bias), embed, layer)

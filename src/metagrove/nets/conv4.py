@@ -67,7 +67,7 @@ class Conv4(eqx.Module):
         """All blocks, with the statistics of the pictures where `mask` holds."""
         for layer, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
             values, mean, variance = convolve(x, kernel, mask, pixels=layer == 0)
-            scale = jax.lax.rsqrt(variance + EPSILON)
+            scale = jax.lax.rsqrt(jnp.maximum(variance, 0) + EPSILON)  # E[x²] - E[x]² may round below 0
             shift = bias - mean * scale
             if after_layer is None:  # a positive scale and a shift change no order: pool first, a quarter is left
                 x = jax.nn.relu(affine(max_pool(values), scale, shift))

@@ -30,30 +30,30 @@ class Gate(eqx.Module):
     bias: Float[Array, " o"]
     form: GateForm = eqx.field(static=True)
 
-    def __init__(self, place_dim: int, params: Params, form: GateForm, *, rank: int = 0, key: PRNGKeyArray):
+    def __init__(self, input_dim: int, params: Params, form: GateForm, *, rank: int = 0, key: PRNGKeyArray):
         sizes = [leaf.size for leaf in jax.tree.leaves(params)] * (2 if form == "affine" else 1)
         keys = jax.random.split(key, len(sizes))
-        in_dim = rank or place_dim
+        in_dim = rank or input_dim
         layers = [xavier(k, (in_dim, size), in_dim + size) for k, size in zip(keys, sizes, strict=True)]
-        self.inward = xavier(jax.random.fold_in(key, 0), (place_dim, rank), place_dim + rank) if rank else None
+        self.inward = xavier(jax.random.fold_in(key, len(sizes)), (input_dim, rank), input_dim + rank) if rank else None
         self.weight = jnp.concatenate(layers, axis=1) * (AFFINE_START if form == "affine" else 1.0)
         self.bias = jnp.zeros(sum(sizes))
         self.form = form
 
-    def __call__(self, place: Float[Array, " i"], init_params: Params) -> Params:
-        """θ₀ᵢ, in the structure of θ₀; `place` is [g ⊕ h^L]."""
+    def __call__(self, gate_input: Float[Array, " i"], init_params: Params) -> Params:
+        """θ₀ᵢ, in the structure of θ₀; `gate_input` is [g ⊕ h^L]."""
         flat, unravel = ravel_pytree(init_params)
-        place = place if self.inward is None else place @ self.inward
-        out = place @ self.weight + self.bias
+        hidden = gate_input if self.inward is None else gate_input @ self.inward
+        out = hidden @ self.weight + self.bias
         if self.form == "sigmoid":
             return unravel(flat * jax.nn.sigmoid(out))
         scale, shift = jnp.split(out, 2)
         return unravel(flat * (1 + scale) + shift)
 
 
-def tailor(net: Predictor, gate: Gate | None, place: Float[Array, " i"]) -> Predictor:
+def tailor(net: Predictor, gate: Gate | None, gate_input: Float[Array, " i"]) -> Predictor:
     """The net with θ₀ᵢ in place of θ₀; without a gate, θ₀ itself."""
     if gate is None:
         return net
     init_params, static = eqx.partition(net, eqx.is_inexact_array)
-    return eqx.combine(gate(place, init_params), static)
+    return eqx.combine(gate(gate_input, init_params), static)

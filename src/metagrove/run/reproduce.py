@@ -89,14 +89,14 @@ def reproduce(
 
 
 def settings_of(row: Row, place: Place) -> Settings:
-    """All that the row changes in its preset: what its search chose, its own changes, the budget's."""
+    """All that the row changes in its preset: what its search chose, before its own changes, before the budget's."""
     chosen: dict[str, Any] = {}
     if row.search is not None:
         record = search_record(row, place)
         index = record["chosen"] if record else row.search.known
         chosen = {**row.search.base, **row.search.candidates[index]}
     size = {} if place.size is None else {"size": place.size}
-    return {**row.settings, **place.budget.training, **size, **chosen}
+    return {**place.budget.training, **row.settings, **size, **chosen}
 
 
 def run_of(row: Row, seed: int, place: Place) -> tuple[Config, Path, Settings]:
@@ -318,10 +318,8 @@ def every_score(scores: Scores, run: Run) -> dict[str, str]:
 
 def final_loss(records: list[dict[str, Any]], last_steps: int) -> float:
     """Mean training loss of the last meta-steps; each record is the mean of a block."""
-    first = records[-1]["step"] - last_steps
-    return float(
-        np.mean([r["loss"] for r in records if "loss" in r and r["step"] > first])
-    )  # a stream's step 0 has none
+    trained = [record for record in records if "loss" in record]  # a stream's step 0 has none
+    return float(np.mean([r["loss"] for r in trained if r["step"] > trained[-1]["step"] - last_steps]))
 
 
 def scored(run: Run, row: Row, place: Place) -> tuple[Run, Scores]:

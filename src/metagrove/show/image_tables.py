@@ -1,8 +1,12 @@
 """The rows of tables about pictures, from results of image experiments."""
 
 import math
+from collections import Counter
 from typing import Any
 
+import numpy as np
+
+from metagrove.run.evaluate import paired_difference
 from metagrove.run.reports import chosen_seed
 
 
@@ -29,6 +33,53 @@ def accuracies(result: dict[str, Any]) -> list[list[str]]:
             ]
         )
     return [heading, *rows]
+
+
+def chosen(result: dict[str, Any]) -> list[list[str]]:
+    """Of each method the setting that is best on validation tasks, and its paired difference to the first method's."""
+    best: dict[str, dict[str, Any]] = {}
+    tried: Counter[str] = Counter()
+    for row in result["rows"]:
+        if row["preset"] != result["rows"][0]["preset"]:
+            continue
+        method = row["label"].split(",")[0].split(" (")[0]  # "HSML (ours), 1-shot" is a setting of HSML
+        best[method] = max(best.get(method, row), row, key=validated)
+        tried[method] += 1
+    first = next(iter(best))
+    rows = []
+    for method, row in best.items():
+        evaluation = chosen_seed(row)["evaluation"]
+        paired = paired_difference(all_scores(row), all_scores(best[first]))
+        rows.append(
+            [
+                method,
+                f"{row['label']} (of {tried[method]})",
+                f"{validated(row):.1f}",
+                f"{evaluation['value']:.2f} ± {average_ci95(evaluation['by_family']):.2f}",
+                "" if method == first else f"{paired['difference']:+.2f} ± {paired['ci95']:.2f}",
+            ]
+        )
+    return [["method", "chosen setting", "validation", "test", f"minus {first}'s"], *rows]
+
+
+def validated(row: dict[str, Any]) -> float:
+    """Accuracy on the validation tasks."""
+    return chosen_seed(row)["checkpoint"]["validation"]["value"]
+
+
+def all_scores(row: dict[str, Any]) -> np.ndarray:
+    """Every test task's, dataset by dataset."""
+    return np.array(" ".join(chosen_seed(row)["scores"].values()).split(), float)
+
+
+def alone(result: dict[str, Any]) -> list[list[str]]:
+    """One line of accuracies, each of a run that saw one dataset only."""
+    families = {
+        name: one for row in result["rows"] for name, one in chosen_seed(row)["evaluation"]["by_family"].items()
+    }
+    average = sum(one["value"] for one in families.values()) / len(families)
+    cells = [f"{one['value']:.2f} ± {one['value_ci95']:.2f}" for one in families.values()]
+    return [["", *families, "average"], ["MAML, each alone", *cells, f"{average:.2f} ± {average_ci95(families):.2f}"]]
 
 
 def average_ci95(families: dict[str, Any]) -> float:
@@ -59,13 +110,14 @@ def costs(result: dict[str, Any]) -> list[list[str]]:
 
 
 def curves(result: dict[str, Any]) -> list[list[str]]:
-    """Accuracy on the validation tasks along training."""
+    """Accuracy on the validation tasks along training, and the loss of the last training tasks."""
     seeds = [chosen_seed(row) for row in result["rows"]]
     steps = sorted({step for one in seeds for step, _ in one["curve"]})
-    return [["meta-step", *(f"{step:,}" for step in steps)]] + [
-        [row["label"], *(f"{values[step]:.1f}" if step in values else "" for step in steps)]
-        for row, values in zip(result["rows"], (dict(map(tuple, one["curve"])) for one in seeds), strict=True)
-    ]
+    rows = []
+    for row, one in zip(result["rows"], seeds, strict=True):
+        values = {step: f"{value:.1f}" for step, value in one["curve"]}
+        rows.append([row["label"], *(values.get(step, "") for step in steps), f"{one['final_loss']:.3f}"])
+    return [["meta-step", *(f"{step:,}" for step in steps), "training loss at the end"], *rows]
 
 
 def trials(result: dict[str, Any]) -> list[list[str]]:
@@ -101,6 +153,23 @@ def speed(result: dict[str, Any]) -> list[list[str]]:
 def speed_goals(result: dict[str, Any]) -> list[list[str]]:
     """What was to be reached, and what was."""
     return [["", "goal", "here"]] + [[one["what"], one["goal"], f"{one['value']:.2f}"] for one in result["goals"]]
+
+
+def full_protocol(result: dict[str, Any]) -> list[list[str]]:
+    """The first meta-steps of the paper's protocol, and what all of them would take."""
+    rows = [
+        [
+            row["what"],
+            *(f"{loss:.3f}" for _, loss in row["losses"]),
+            f"{row['validation']['value']:.1f} ± {row['validation']['ci95']:.1f}",
+            f"{row['steps_per_second']:.2f}",
+            f"{row['peak_memory_mb']:.0f}",
+            f"{row['least_hours_of_all']:.0f}",
+        ]
+        for row in result["rows"]
+    ]
+    losses = [f"loss to {step}" for step, _ in result["rows"][0]["losses"]]
+    return [["", *losses, "validation accuracy", "meta-steps/s", "memory, MB", "hours for all, at least"], *rows]
 
 
 def gate_input(result: dict[str, Any]) -> list[list[str]]:

@@ -35,7 +35,7 @@ class Row:
     search: Search | None = None
     """Where the row's settings are chosen; without it they are the preset's and the learner's own."""
     settings: Settings = dataclasses.field(default_factory=dict)
-    """Changes to the preset; the budget's and the search's go before them."""
+    """Changes to the preset: they win over the budget's, and what a search chose wins over them."""
     test_steps: int | None = None
     """Most inner steps at test, if not the experiment's."""
 
