@@ -1,4 +1,4 @@
-"""A hundred meta-steps of the paper's whole protocol, 84 px: does it run, does it learn, what would all of it take?
+"""A hundred meta-steps of the paper's whole protocol, 84 px: does it run, does it learn?
 
     python benchmarks/full_protocol.py --out results/full-protocol.json
 
@@ -18,7 +18,6 @@ from result import write_result
 
 from metagrove import files
 from metagrove.run import folders
-from metagrove.run.presets import preset
 
 STEPS, BLOCK, VALIDATION_TASKS = 100, 20, 40
 CHANGES = ["--steps", STEPS, "--log-every", BLOCK, "--validate-every", STEPS, "--validation-tasks", VALIDATION_TASKS]
@@ -34,14 +33,11 @@ def train(name: str, folder: Path) -> None:
 def summary(name: str, folder: Path) -> dict[str, Any]:
     """What the run wrote down."""
     records, last = folders.read_metrics(folder), files.read_json(folder / "last.json")
-    whole = preset("images-1shot", name).training.steps
     return {
         "what": name,
         "losses": [[record["step"], record["loss"]] for record in records],
         "validation": records[-1]["validation"],
-        "steps_per_second": last["steps_per_second"],
         "peak_memory_mb": last["peak_memory_mb"],
-        "least_hours_of_all": whole / last["steps_per_second"] / 3600,
     }
 
 

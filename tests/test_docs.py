@@ -80,8 +80,8 @@ def test_a_method_is_shown_with_the_setting_that_validation_chose():
     ]
     heading, hsml, maml = image_tables.chosen({"rows": rows})
     assert heading[-1] == "minus HSML's"
-    assert hsml == ["HSML", "HSML (ours), 1-shot", "50.0", "46.00 ± 0.21", ""]
-    assert maml[:4] == ["MAML", "MAML, falling step, 1-shot", "46.0", "44.00 ± 0.21"]
+    assert hsml == ["HSML", "HSML (ours), 1-shot (of 2)", "50.0", "46.00 ± 0.21", ""]
+    assert maml[:4] == ["MAML", "MAML, falling step, 1-shot (of 2)", "46.0", "44.00 ± 0.21"]
     assert maml[4].startswith("-2.00 ± ")  # differences of -1, -2, -2 and -3
 
 

@@ -77,6 +77,12 @@ def test_gate_of_a_rank_is_a_product_of_two_layers():
     assert num_parameters(HSML(gate_rank=3).init(SPEC, key=jax.random.key(0)).gate) == 80 * 3 + 3 * 1_761 + 1_761
 
 
+def test_the_two_layers_of_a_low_rank_gate_start_apart():
+    gate = Gate(50, {"w": jnp.zeros(10)}, "sigmoid", rank=10, key=jax.random.key(0))
+    first, second = np.ravel(gate.inward)[:100], np.ravel(gate.weight)[:100]
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.5  # 1, if both were drawn with one key
+
+
 def test_whole_forward_pass_is_embed_then_cluster_then_gate_on_g_and_h():
     learner = LEARNERS["hsml-mean"]
     meta = learner.init(SPEC, key=jax.random.key(3))

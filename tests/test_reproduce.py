@@ -200,7 +200,10 @@ def test_every_search_is_equally_wide_and_known_by_its_published_result():
             assert config.learner.problems() == []
 
 
-def test_the_final_loss_is_of_the_last_steps_alone():
+def test_the_final_training_is_that_of_the_last_steps_alone():
     records = [{"step": 0, "validation": {}}, *({"step": step, "loss": step / 100} for step in (100, 200, 300))]
-    assert module.final_loss(records, 200) == pytest.approx(2.5)
-    assert module.final_loss(records, 1000) == pytest.approx(2.0)
+    assert module.final_training(records, 200) == pytest.approx({"loss": 2.5})
+    assert module.final_training(records, 1000) == pytest.approx({"loss": 2.0})
+    assert module.final_training([*records, {"step": 400, "loss": 1.0, "accuracy": 60.0}], 100) == pytest.approx(
+        {"loss": 1.0, "accuracy": 60.0}
+    )

@@ -276,3 +276,8 @@ def test_progress_tells_slow_steps_from_none(rate, shown, capsys, monkeypatch):
     with progress.Progress(100, start=0) as bar:
         bar.show({"step": 10, "loss": 1.5}, steps_per_second=rate)
     assert f"step 10/100  loss 1.5000  {shown}" in capsys.readouterr().err
+
+
+def test_a_file_whose_keys_are_numbers_can_be_read_again(tmp_path):
+    files.write_json(tmp_path / "a.json", {"format": 1, "losses": {20: 1.0, 100: 2.0}})  # "100" is before "20"
+    assert files.read_json(tmp_path / "a.json")["losses"] == {"20": 1.0, "100": 2.0}

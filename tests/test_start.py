@@ -150,8 +150,8 @@ def test_gate_sees_shares_beside_g_and_h(start):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"start_tasks": 4}, "start_tasks must be more than 4"),
-        ({"clusters": (300, 1)}, "start_tasks must be more than 300"),
+        ({"start_tasks": 4}, "start_tasks must be 0, or more than task_dim and first clusters .4."),
+        ({"clusters": (300, 1)}, "start_tasks must be 0, or more than task_dim and first clusters .300."),
         ({"clusters": ()}, "clusters must be positive numbers ending in 1"),
         ({"relative_scales": False}, "start_tasks needs relative_scales"),
         ({"clusters": (1,)}, "start_tasks needs two first clusters or more"),

@@ -293,7 +293,7 @@ def evaluate_seed(row: Row, seed: int, place: Place, yardsticks: dict[Any, Any])
         "steps_per_second": last.get("steps_per_second"),
         "peak_memory_mb": last.get("peak_memory_mb"),
         "curve": [[r["step"], r["validation"]["value"]] for r in records if "validation" in r],
-        "final_loss": final_loss(records, run.config.training.validate_every),
+        "final_training": final_training(records, run.config.training.validate_every),
         "config": stored["config"],
         "provenance": stored["provenance"],
     }
@@ -316,10 +316,12 @@ def every_score(scores: Scores, run: Run) -> dict[str, str]:
     return {name: " ".join(f"{one:.5g}" for one in values[scores.family == i]) for i, name in enumerate(names)}
 
 
-def final_loss(records: list[dict[str, Any]], last_steps: int) -> float:
-    """Mean training loss of the last meta-steps; each record is the mean of a block."""
+def final_training(records: list[dict[str, Any]], last_steps: int) -> dict[str, float]:
+    """Mean loss, and accuracy where it was written down, of the last meta-steps; each record is the mean of a block."""
     trained = [record for record in records if "loss" in record]  # a stream's step 0 has none
-    return float(np.mean([r["loss"] for r in trained if r["step"] > trained[-1]["step"] - last_steps]))
+    last = [record for record in trained if record["step"] > trained[-1]["step"] - last_steps]
+    known = [name for name in ("loss", "accuracy") if all(name in record for record in last)]
+    return {name: float(np.mean([record[name] for record in last])) for name in known}
 
 
 def scored(run: Run, row: Row, place: Place) -> tuple[Run, Scores]:

@@ -110,14 +110,16 @@ def costs(result: dict[str, Any]) -> list[list[str]]:
 
 
 def curves(result: dict[str, Any]) -> list[list[str]]:
-    """Accuracy on the validation tasks along training, and the loss of the last training tasks."""
+    """Accuracy on the validation tasks along training; loss and accuracy of the last training tasks."""
     seeds = [chosen_seed(row) for row in result["rows"]]
     steps = sorted({step for one in seeds for step, _ in one["curve"]})
     rows = []
     for row, one in zip(result["rows"], seeds, strict=True):
         values = {step: f"{value:.1f}" for step, value in one["curve"]}
-        rows.append([row["label"], *(values.get(step, "") for step in steps), f"{one['final_loss']:.3f}"])
-    return [["meta-step", *(f"{step:,}" for step in steps), "training loss at the end"], *rows]
+        final = one["final_training"]
+        accuracy = f"{final['accuracy']:.1f}" if "accuracy" in final else ""
+        rows.append([row["label"], *(values.get(step, "") for step in steps), f"{final['loss']:.3f}", accuracy])
+    return [["meta-step", *(f"{step:,}" for step in steps), "training loss at the end", "accuracy"], *rows]
 
 
 def trials(result: dict[str, Any]) -> list[list[str]]:
@@ -156,20 +158,17 @@ def speed_goals(result: dict[str, Any]) -> list[list[str]]:
 
 
 def full_protocol(result: dict[str, Any]) -> list[list[str]]:
-    """The first meta-steps of the paper's protocol, and what all of them would take."""
-    rows = [
+    """The first meta-steps of the paper's protocol."""
+    losses = [f"loss to {step}" for step, _ in result["rows"][0]["losses"]]
+    return [["", *losses, "validation accuracy", "memory, MB"]] + [
         [
             row["what"],
             *(f"{loss:.3f}" for _, loss in row["losses"]),
             f"{row['validation']['value']:.1f} ± {row['validation']['ci95']:.1f}",
-            f"{row['steps_per_second']:.2f}",
             f"{row['peak_memory_mb']:.0f}",
-            f"{row['least_hours_of_all']:.0f}",
         ]
         for row in result["rows"]
     ]
-    losses = [f"loss to {step}" for step, _ in result["rows"][0]["losses"]]
-    return [["", *losses, "validation accuracy", "meta-steps/s", "memory, MB", "hours for all, at least"], *rows]
 
 
 def gate_input(result: dict[str, Any]) -> list[list[str]]:
