@@ -55,8 +55,8 @@ class OtherInput(HSML):
         inner, mean = meta.meta, meta.means[info.assignments[0][0].argmax()]
         below, beside = INPUTS[self.given](info.task_embedding, mean)
         root_repr, assignments = inner.cluster(below, None if inner.frame is None else inner.frame(below))
-        place = self.gate_input(beside, root_repr, assignments)
-        adapted, path = self.fit(tailor(inner.net, inner.gate, place), support, steps)
+        gate_input = self.gate_input(beside, root_repr, assignments)
+        adapted, path = self.fit(tailor(inner.net, inner.gate, gate_input), support, steps)
         return adapted, dataclasses.replace(info, path=path)
 
 

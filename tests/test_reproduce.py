@@ -207,3 +207,11 @@ def test_the_final_training_is_that_of_the_last_steps_alone():
     assert module.final_training([*records, {"step": 400, "loss": 1.0, "accuracy": 60.0}], 100) == pytest.approx(
         {"loss": 1.0, "accuracy": 60.0}
     )
+
+
+def test_the_best_preset_for_pictures_is_the_row_that_is_released():
+    experiment = EXPERIMENTS["table2"]
+    place = module.Place(experiment, experiment.budgets["small"], Path("runs"), 32)
+    (row,) = (row for row in experiment.rows if row.release == "images-1shot")
+    config, _, _ = module.run_of(row, 0, place)
+    assert config == preset("images-32-1shot-best")

@@ -61,7 +61,6 @@ IMAGE_SETTINGS: dict[str, Settings] = {
 FALLING_STEPS = {"HSML (clusters first)": 0.001, "MAML": 0.003, "MUMOMAML": 0.003, "ProtoNet": 0.003}
 """Where β begins that falls to 0. For HSML .003 was tried too, and was behind at 2,000 of 10,000 meta-steps."""
 
-
 RELEASED = ("HSML (clusters first), falling step, 1-shot", "HSML (ours), 5-shot")
 """Of each preset, the row whose run becomes the released model."""
 
