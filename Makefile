@@ -28,7 +28,7 @@ bench: $(READY)  ## speed against PyTorch, on the same work in the same run
 	$(BIN)/python benchmarks/images.py --out results/benchmark-images.json
 
 tables: $(READY)  ## write the results' tables into the documents
-	$(BIN)/python -m metagrove.show.tables README.md docs/*.md
+	$(BIN)/python -m metagrove.paper.tables README.md docs/*.md
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache

@@ -17,9 +17,9 @@ from pathlib import Path
 from result import write_result
 
 from metagrove import files
-from metagrove.run import folders
-from metagrove.run.config import Growth
-from metagrove.run.growth import Watch, compare_windows
+from metagrove.config.config import Growth
+from metagrove.train import folders
+from metagrove.train.growth import Watch, compare_windows
 
 
 def detectors(window, threshold, cooldown):

@@ -17,16 +17,16 @@ import numpy as np
 from result import write_result
 
 from metagrove import files
+from metagrove.config.own_data import table_config
+from metagrove.config.presets import default_learner
 from metagrove.errors import DivergedError
-from metagrove.own.baselines import known, own_scores, tabled
-from metagrove.own.defaults import table_config
-from metagrove.own.example import GAPMINDER, write_gapminder
-from metagrove.own.yardsticks import YARDSTICKS, best_model, draw_tasks, score
-from metagrove.run.api import load
-from metagrove.run.folders import provenance
-from metagrove.run.presets import default_learner
-from metagrove.run.train import train
+from metagrove.evaluate.baselines import known, own_scores, tabled
+from metagrove.evaluate.sklearn_models import YARDSTICKS, best_model, draw_tasks, score
+from metagrove.serve.run import load
 from metagrove.sources.tables import open_tables
+from metagrove.tables.gapminder import GAPMINDER, write_gapminder
+from metagrove.train.folders import provenance
+from metagrove.train.loop import train
 
 RATES = (0.05, 0.1, 0.2)
 CANDIDATES = {"hsml": [{"inner_lr": rate} for rate in RATES], "maml": [{"inner_lr": rate} for rate in RATES]}

@@ -21,11 +21,11 @@ from result import write_result
 
 from metagrove import HSML, load
 from metagrove.hsml.learner import HSMLMeta
-from metagrove.nets.gate import tailor
-from metagrove.run.evaluate import ci95, paired_difference, score_tasks
-from metagrove.run.folders import provenance
-from metagrove.run.randomness import stream
-from metagrove.run.validate import VALIDATION_SEED
+from metagrove.keys import key_for
+from metagrove.nets.gate import apply_gate
+from metagrove.train.folders import provenance
+from metagrove.train.scores import ci95, paired_difference, score_tasks
+from metagrove.train.validate import VALIDATION_SEED
 
 TASKS_FOR_MEANS = 400
 INPUTS = {
@@ -56,7 +56,7 @@ class OtherInput(HSML):
         below, beside = INPUTS[self.given](info.task_embedding, mean)
         root_repr, assignments = inner.cluster(below, None if inner.frame is None else inner.frame(below))
         gate_input = self.gate_input(beside, root_repr, assignments)
-        adapted, path = self.fit(tailor(inner.net, inner.gate, gate_input), support, steps)
+        adapted, path = self.fit(apply_gate(inner.net, inner.gate, gate_input), support, steps)
         return adapted, dataclasses.replace(info, path=path)
 
 
@@ -72,7 +72,7 @@ def cluster_means(run):
 
         return jax.lax.map(one, keys)
 
-    g, shares = embeddings(run.meta, jax.random.split(stream("train", 1), TASKS_FOR_MEANS))
+    g, shares = embeddings(run.meta, jax.random.split(key_for("train", 1), TASKS_FOR_MEANS))
     return shares.T @ g / shares.sum(0)[:, None]
 
 
@@ -83,11 +83,11 @@ def measure(run, gate_input, means):
         OtherInput(**fields, given=gate_input),
         WithMeans(run.meta, means),
         run.config.source.split("validation"),
-        key=stream("validation", VALIDATION_SEED),
+        key=key_for("validation", VALIDATION_SEED),
         num_tasks=run.config.training.validation_tasks,
         steps=run.inner_steps,
         every_step=False,
-        tasks_in_flight=run.config.training.tasks_in_flight,
+        task_chunk_size=run.config.training.task_chunk_size,
     )
     return scores.after(run.inner_steps), scores.family
 

@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 from result import write_result
 
+from metagrove.config.presets import preset
 from metagrove.hsml.grow import grow
-from metagrove.run import folders
-from metagrove.run.presets import preset
-from metagrove.run.train import init_state, run_block
+from metagrove.train import folders
+from metagrove.train.loop import init_state, run_block
 
 MOST = 16
 

@@ -42,8 +42,8 @@ OURS: dict[str, tuple[str | None, Settings]] = {
     "maml": ("maml", INNER),
     "hsml": (None, INNER),
     "hsml, small gate": (None, INNER | SMALL_HSML),
-    "maml, 2 tasks in flight": ("maml", INNER | {"tasks_in_flight": 2}),
-    "maml, 4 tasks in flight": ("maml", INNER | {"tasks_in_flight": 4}),
+    "maml, 2 tasks in flight": ("maml", INNER | {"task_chunk_size": 2}),
+    "maml, 4 tasks in flight": ("maml", INNER | {"task_chunk_size": 4}),
     PLAIN: ("maml", INNER),
     "maml-first-order": ("maml", INNER | {"first_order": True}),
     "anil": ("maml", INNER | {"adapts": "head"}),
@@ -93,10 +93,10 @@ def random_episodes(size: int) -> Any:
 
 def our_config(name: str, size: int, **settings: Any) -> Any:
     """The preset for pictures with this row's learner."""
-    from metagrove.run.presets import preset
+    from metagrove.config.presets import preset
 
     learner, own = OURS[name]
-    work = {"meta_batch": TASKS, "tasks_in_flight": 1, "filters": FILTERS, "outer_lr": OUTER_LR, "size": size}
+    work = {"meta_batch": TASKS, "task_chunk_size": 1, "filters": FILTERS, "outer_lr": OUTER_LR, "size": size}
     return preset("images-1shot", learner).with_settings(**{**EPISODE, **work, **own, **settings})
 
 
@@ -108,7 +108,7 @@ def ours(name: str, size: int) -> Callable[[int], None]:
     import jax.numpy as jnp
 
     from metagrove.nets import conv4, convolution
-    from metagrove.run.train import init_state, run_block
+    from metagrove.train.loop import init_state, run_block
 
     if name == PLAIN:
         conv4.conv = convolution.plain_conv
@@ -146,7 +146,7 @@ def import_all(name: str) -> None:
     if name == PEER:
         import peers  # noqa: F401
     else:
-        import metagrove.run.train  # noqa: F401
+        import metagrove.train.loop  # noqa: F401
 
 
 def peak_memory_mb() -> float:
@@ -286,7 +286,7 @@ def differences() -> Row:
         lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, (meta, tasks)
     )
     gradient = eqx.filter_jit(meta_gradient)
-    loss, _, grads = gradient(config.learner, meta, tasks, key=jax.random.key(2), tasks_in_flight=1)
+    loss, _, grads = gradient(config.learner, meta, tasks, key=jax.random.key(2), task_chunk_size=1)
 
     params = [torch.from_numpy(a).requires_grad_() for a in to_peer(meta)]
     peer_loss = sum(query_loss(params, task, **INNER) for task in peer_tasks(tasks)) / CHECK_TASKS
@@ -362,7 +362,7 @@ def report(args: argparse.Namespace) -> Row:
     rows = measure_all(args.sizes, args)
     ratios, goals = compare(rows, args.sizes)
 
-    from metagrove.run.folders import provenance  # now: a row's process would count its parent's memory as its own
+    from metagrove.train.folders import provenance  # now: a row's process would count its parent's memory as its own
 
     return {
         "about": (

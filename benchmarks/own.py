@@ -42,10 +42,10 @@ def learners(name: str):
     import jax
 
     from metagrove import load
-    from metagrove.own.defaults import table_config
-    from metagrove.own.schema import Column, Schema
-    from metagrove.run.presets import default_learner
+    from metagrove.config.own_data import table_config
+    from metagrove.config.presets import default_learner
     from metagrove.sources.tables import Tables
+    from metagrove.tables.schema import Column, Schema
 
     run = load("toy-5shot" if name in ("maml", "own") else name)
     if name == "own":
@@ -219,7 +219,7 @@ def main() -> None:
         print(json.dumps(measure(args.part, args.small)))
         return
 
-    from metagrove.run.folders import provenance
+    from metagrove.train.folders import provenance
 
     names = [f"{kind}:{name}" for kind in ("latency", "many") for name in ("own", "maml", *RUNS)] + ["cold", "memory"]
     result = {

@@ -25,7 +25,7 @@ from metagrove import (
     Reptile,
     Scratch,
 )
-from metagrove.run.config import Config, Training
+from metagrove.config.config import Config, Training
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Compiling is most of the time: it is done lightly, and what was compiled serves every file, command and later run.
@@ -67,7 +67,7 @@ TINY_TRAINING = Training(
     log_every=10,
     validate_every=20,
     validation_tasks=20,
-    test_steps=3,
+    max_eval_inner_steps=3,
 )
 TINY = Config(Functions(), LEARNERS["hsml-gru"], TINY_TRAINING)
 

@@ -7,13 +7,13 @@ import jax
 import numpy as np
 
 from metagrove import BMAML, HSML, MAML, Conv4Net, Images, MLPNet, ProtoNet
+from metagrove.config.config import Config, to_json
 from metagrove.losses import cross_entropy
-from metagrove.own.schema import Column, Schema
-from metagrove.own.settings import TableData
-from metagrove.run import checkpoint, folders
-from metagrove.run.api import load
-from metagrove.run.config import Config, to_json
+from metagrove.serve.run import load
 from metagrove.sources.tables import Tables, open_tables
+from metagrove.tables.schema import Column, Schema
+from metagrove.tables.settings import TableData
+from metagrove.train import checkpoint, folders
 
 X, COLOUR, Y = "länge (m)", "colour", "y"
 NET = MLPNet(hidden=(6,), init_sd=0.5)

@@ -26,13 +26,13 @@ from own_runs import (
 from PIL import Image
 
 from metagrove import MAML, Functions
-from metagrove.cli import main
+from metagrove.cli.app import main
+from metagrove.config.config import Config
 from metagrove.errors import InputError, RunError
-from metagrove.own.adapting import adapt, described
-from metagrove.own.atlas import Atlas, read_atlas, write_atlas
-from metagrove.own.fitted import load_fitted
-from metagrove.own.predicting import predict_file
-from metagrove.run.config import Config
+from metagrove.serve.adapt import adapt, described
+from metagrove.serve.fitted import load_fitted
+from metagrove.serve.index import TaskIndex, read_atlas, write_atlas
+from metagrove.serve.predict_files import predict_file
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def made_up_atlas():
     apart[np.arange(100), np.arange(100)] = np.inf
     splits = ("train",) * 100 + ("validation",) * 100
     to_centers = np.linalg.norm(places, axis=1)
-    return Atlas(("t",) * 200, ("f",) * 200, splits, places, None, np.zeros((1, 2)), to_centers, apart.min(1))
+    return TaskIndex(("t",) * 200, ("f",) * 200, splits, places, None, np.zeros((1, 2)), to_centers, apart.min(1))
 
 
 def test_the_percentile_is_calibrated():

@@ -10,13 +10,13 @@ import pytest
 from conftest import TINY, TINY_HSML
 
 import metagrove as mg
+from metagrove.config.config import check_config, from_json, to_json
+from metagrove.config.presets import PRESETS, preset
 from metagrove.errors import InputError, RunError
-from metagrove.run.config import check_config, from_json, to_json
-from metagrove.run.presets import PRESETS, preset
-from metagrove.run.rows import padded_size
-from metagrove.run.validate import validate
-from metagrove.sources import Source
-from metagrove.task import Spec, Task, all_real
+from metagrove.serve.rows import padded_size
+from metagrove.sources.source import Source
+from metagrove.task import Spec, Task, unpadded
+from metagrove.train.validate import validate
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +187,7 @@ class Planes(Source):
     def sample(self, key):
         slope_key, x_key = jax.random.split(key)
         slope, x = jax.random.normal(slope_key, (2, 1)), jax.random.normal(x_key, (8, 2))
-        return Task(all_real(x[:3], x[:3] @ slope), all_real(x[3:], x[3:] @ slope), jnp.zeros((), int))
+        return Task(unpadded(x[:3], x[:3] @ slope), unpadded(x[3:], x[3:] @ slope), jnp.zeros((), int))
 
 
 def test_own_net_loss_and_source(tmp_path):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from metagrove.cli import main
-from metagrove.run.api import load
-from metagrove.run.config import LEARNERS
+from metagrove.cli.app import main
+from metagrove.config.config import LEARNERS
+from metagrove.serve.run import load
 
 TINY_FLAGS = [
     *("--steps", "20", "--meta-batch", "2", "--validate-every", "10", "--log-every", "10"),
@@ -141,8 +141,8 @@ def test_a_folder_that_cannot_be_written(tmp_path, capsys):
 
 SMALL_FILES = """
 import resource, signal, sys
-from metagrove.cli import main
-from metagrove.run.config import LEARNERS
+from metagrove.cli.app import main
+from metagrove.config.config import LEARNERS
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 sys.exit(main())

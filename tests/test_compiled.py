@@ -8,11 +8,11 @@ import pytest
 
 WORK = """
 import jax, jax.monitoring
-from metagrove.run.compiled import keep_compiled
+from metagrove.compilation_cache import enable_compilation_cache
 hits = []
 jax.monitoring.register_event_listener(lambda name, **_: hits.append(name) if name.endswith("cache_hits") else None)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-keep_compiled()
+enable_compilation_cache()
 jax.block_until_ready(jax.jit(lambda x: x * 2 + 1)(1.0))
 print(len(hits), jax.config.jax_compilation_cache_dir)
 """

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from metagrove.inner import given_support
+from metagrove.inner import bind_support
 from metagrove.learner import num_parameters
 from metagrove.losses import cross_entropy
 from metagrove.nets.conv4 import EPSILON, Conv4Net
@@ -230,7 +230,7 @@ def test_statistics_of_the_support_or_of_the_pictures_that_are_looked_at():
 
 def test_a_net_deep_in_a_predictor_is_told_its_support_set():
     support = pictures(1, 4)
-    told = given_support(Transformed(make_net(statistics="support"), (jnp.eye(3),)), support)
+    told = bind_support(Transformed(make_net(statistics="support"), (jnp.eye(3),)), support)
     assert told.net.context is support
 
 
@@ -251,7 +251,7 @@ def test_a_look_at_the_layers():
 
 
 def test_settings_that_cannot_work_are_named():
-    assert Conv4Net(filters=0, blocks=-1).problems() == [
+    assert Conv4Net(filters=0, blocks=-1).validation_errors() == [
         "filters must be at least 1, got 0",
         "blocks must be at least 1, got -1",
     ]

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from metagrove.cli import main
-from metagrove.data import official, pool
-from metagrove.data.download import fetch
-from metagrove.data.official import OFFICIAL, splits
-from metagrove.data.picture import decode
-from metagrove.data.prepare import prepare
+from metagrove.cli.app import main
 from metagrove.errors import InputError, RunError
+from metagrove.pools import official, pool
+from metagrove.pools.download import fetch
+from metagrove.pools.image import decode
+from metagrove.pools.official import OFFICIAL, splits
+from metagrove.pools.prepare import prepare
 
 RED, BLUE, GREEN = (220, 20, 20), (20, 20, 220), (20, 200, 20)
 
@@ -331,7 +331,7 @@ def test_ctrl_c_leaves_nothing(tmp_path, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("metagrove.data.prepare.decode", stop)
+    monkeypatch.setattr("metagrove.pools.prepare.decode", stop)
     with pytest.raises(KeyboardInterrupt):
         prepare("mine", as_tar(tmp_path / "a.tar", own_files()), data=tmp_path / "data", min_images=1)
     assert left(tmp_path / "data") == []
@@ -353,7 +353,7 @@ def test_a_pool_is_replaced_only_by_force_and_only_by_a_whole_one(tmp_path):
 
 def test_a_full_disk_is_said_before_writing(tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 100})
-    monkeypatch.setattr("metagrove.data.pool.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("metagrove.pools.pool.shutil.disk_usage", lambda _: usage)
     with pytest.raises(RunError, match="0 MB free, the pool needs"):
         prepare("mine", as_tar(tmp_path / "a.tar", own_files()), data=tmp_path / "data", min_images=1)
     assert left(tmp_path / "data") == []

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from metagrove import files
-from metagrove.show import image_tables
-from metagrove.show.tables import TABLES, fill_in
+from metagrove.paper import image_tables
+from metagrove.paper.tables import TABLES, fill_in
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

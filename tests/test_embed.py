@@ -9,7 +9,7 @@ from conftest import LEARNERS
 
 from metagrove import Functions
 from metagrove.nets.order import permuted_places, sorted_places
-from metagrove.task import Examples, all_real
+from metagrove.task import Examples, unpadded
 
 SPEC = Functions().spec
 X = np.array([[1.0], [-2.0], [0.5], [3.0]], np.float32)
@@ -75,7 +75,7 @@ def test_recurrent_aggregator_equals_the_recursion(name):
         state = step(decoder, previous, state)
         previous = (state if name == "hsml-gru" else state[0]) @ np.array(head.weight) + np.array(head.bias)
         reconstructed.append(previous)
-    embedding, loss = as_they_come(module, all_real(jnp.asarray(X), jnp.asarray(Y)))
+    embedding, loss = as_they_come(module, unpadded(jnp.asarray(X), jnp.asarray(Y)))
     np.testing.assert_allclose(embedding, np.mean(outputs, 0), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(loss, np.mean((np.array(reconstructed[::-1]) - rows) ** 2), rtol=1e-5)
 
@@ -94,7 +94,7 @@ def test_pooling_aggregator_equals_its_equations(name, pool):
     (enc1, enc2), (dec1, dec2) = module.aggregator.encoder, module.aggregator.decoder
     encoded = fc(enc2, relu(fc(enc1, rows)))
     decoded = fc(dec2, relu(fc(dec1, encoded)))
-    embedding, loss = embed(module, all_real(jnp.asarray(X), jnp.asarray(Y)))
+    embedding, loss = embed(module, unpadded(jnp.asarray(X), jnp.asarray(Y)))
     np.testing.assert_allclose(embedding, pool(encoded, axis=0), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(loss, np.mean((decoded - rows) ** 2), rtol=1e-5)
 
@@ -105,13 +105,13 @@ HSMLS = [name for name in LEARNERS if name.startswith("hsml")]
 @pytest.mark.parametrize("name", HSMLS)
 def test_order_of_rows_does_not_matter_at_test(name):
     module, order = embed_fn(name), LEARNERS[name].row_order
-    forward = embed(module, all_real(jnp.asarray(X), jnp.asarray(Y)), order=order)
-    backward = embed(module, all_real(jnp.asarray(X[::-1]), jnp.asarray(Y[::-1])), order=order)
+    forward = embed(module, unpadded(jnp.asarray(X), jnp.asarray(Y)), order=order)
+    backward = embed(module, unpadded(jnp.asarray(X[::-1]), jnp.asarray(Y[::-1])), order=order)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), forward, backward)
 
 
 def test_order_does_matter_to_a_recurrent_aggregator_in_training():
-    module, examples = embed_fn("hsml-gru"), all_real(jnp.asarray(X), jnp.asarray(Y))
+    module, examples = embed_fn("hsml-gru"), unpadded(jnp.asarray(X), jnp.asarray(Y))
     first, second = (embed(module, examples, key=jax.random.key(seed))[0] for seed in (0, 1))
     assert not np.allclose(first, second, atol=1e-4)
 

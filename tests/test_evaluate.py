@@ -9,8 +9,9 @@ from conftest import LEARNERS
 
 from metagrove import Functions
 from metagrove.errors import InputError
+from metagrove.keys import key_for
 from metagrove.losses import cross_entropy, metric_of, mse
-from metagrove.run.evaluate import (
+from metagrove.train.scores import (
     BATCH,
     Scores,
     best_step,
@@ -21,7 +22,6 @@ from metagrove.run.evaluate import (
     score_tasks,
     summarize,
 )
-from metagrove.run.randomness import stream
 
 SCORES = Scores(
     by_step=np.array([[4.0, 1.0], [2.0, 1.0], [6.0, 4.0], [0.0, 2.0]]),
@@ -99,7 +99,7 @@ def maml():
 def test_a_task_depends_on_its_number_alone(maml):
     learner, meta = maml
     few, batch, many = (
-        score_tasks(learner, meta, Functions(), key=stream("test", 0), num_tasks=n, steps=2) for n in (7, BATCH, 620)
+        score_tasks(learner, meta, Functions(), key=key_for("test", 0), num_tasks=n, steps=2) for n in (7, BATCH, 620)
     )
     np.testing.assert_array_equal(batch.by_step, many.by_step[:BATCH])
     np.testing.assert_allclose(few.by_step, many.by_step[:7], rtol=1e-6)  # compiled for another number of tasks
@@ -110,10 +110,10 @@ def test_a_task_depends_on_its_number_alone(maml):
 
 def test_tasks_in_flight_and_steps_looked_at_do_not_change_scores(maml):
     learner, meta = maml
-    how = {"key": stream("test", 0), "num_tasks": 7, "steps": 2}
+    how = {"key": key_for("test", 0), "num_tasks": 7, "steps": 2}
     whole = score_tasks(learner, meta, Functions(), **how)
     for in_flight in (1, 3):
-        last = score_tasks(learner, meta, Functions(), **how, every_step=False, tasks_in_flight=in_flight)
+        last = score_tasks(learner, meta, Functions(), **how, every_step=False, task_chunk_size=in_flight)
         assert (last.by_step.shape, last.first_step) == ((7, 1), 2)
         np.testing.assert_allclose(last.after(2), whole.after(2), rtol=1e-5)
         np.testing.assert_array_equal(last.family, whole.family)
@@ -122,7 +122,7 @@ def test_tasks_in_flight_and_steps_looked_at_do_not_change_scores(maml):
 def test_streams_do_not_meet(maml):
     learner, meta = maml
     tasks = [
-        score_tasks(learner, meta, Functions(), key=stream(purpose, seed), num_tasks=50, steps=2).by_step[:, 0]
+        score_tasks(learner, meta, Functions(), key=key_for(purpose, seed), num_tasks=50, steps=2).by_step[:, 0]
         for purpose in ("train", "validation", "test")
         for seed in (0, 1)
     ]
@@ -131,4 +131,4 @@ def test_streams_do_not_meet(maml):
 
 def test_one_task_has_no_interval(maml):
     with pytest.raises(InputError, match="at least 2"):
-        score_tasks(*maml, Functions(), key=stream("test", 0), num_tasks=1, steps=2)
+        score_tasks(*maml, Functions(), key=key_for("test", 0), num_tasks=1, steps=2)

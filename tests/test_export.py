@@ -14,17 +14,17 @@ from metagrove.files import read_json
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.layers import without_head
 from metagrove.nets.mlp import MLP
-from metagrove.own.export import export, plain_layers
-from metagrove.own.fitted import Fitted, on_its_own
-from metagrove.own.schema import Column, Schema
 from metagrove.rivals.bmaml import Particles
 from metagrove.rivals.matching_net import Matched
 from metagrove.rivals.mt_net import Transformed
 from metagrove.rivals.mumomaml import Modulated
 from metagrove.rivals.neural_process import Conditioned
 from metagrove.rivals.protonet import Prototypes
-from metagrove.run.checkpoint import load_arrays
-from metagrove.task import Spec, all_real
+from metagrove.serve.export import export, plain_layers
+from metagrove.serve.fitted import Fitted, bind_support_statistics
+from metagrove.tables.schema import Column, Schema
+from metagrove.task import Spec, unpadded
+from metagrove.train.checkpoint import load_arrays
 
 KEYS = jax.random.split(jax.random.key(0), 12)
 NUMBERS = (Column("a b", "number", 3.0, 2.0), Column("größe", "number", -1.0, 0.5))
@@ -137,10 +137,10 @@ def test_convolutions_with_the_supports_statistics(wrap, tmp_path):
     blocks = 1 if wrap == "protonet" else 2
     spec = Spec((9, 9, 3), 2)
     net = Conv4Net(filters=4, blocks=blocks)(spec, key=KEYS[7])
-    support = all_real(jax.random.uniform(KEYS[8], (4, 9, 9, 3)), jnp.eye(2)[jnp.array([0, 1, 0, 1])])
+    support = unpadded(jax.random.uniform(KEYS[8], (4, 9, 9, 3)), jnp.eye(2)[jnp.array([0, 1, 0, 1])])
     if wrap == "protonet":
         net = Prototypes(without_head(net, "it"), jax.random.normal(KEYS[6], (2, 64)), jnp.array([True, True]))
-    predictor = on_its_own(net, support)
+    predictor = bind_support_statistics(net, support)
     classes = Schema((), (Column("class", "category", categories=("cat", "dog")),))
     export(Fitted({}, spec, classes, predictor, 4, {}), tmp_path)
     arrays, model = load_arrays(tmp_path, "model")

@@ -74,6 +74,6 @@ def test_tasks_of_different_sizes():
 
 
 def test_bad_settings_are_all_named_at_once():
-    problems = Functions(families=("line", "spiral"), shots=0, queries=10, min_shots=3).problems()
+    problems = Functions(families=("line", "spiral"), shots=0, queries=10, min_shots=3).validation_errors()
     assert len(problems) == 3
     assert "spiral" in problems[0]

@@ -14,19 +14,20 @@ from conftest import TINY_HSML, TINY_TRAINING
 from scipy.stats import ttest_ind
 
 from metagrove import MAML, Functions, files, load
-from metagrove.cli import main
+from metagrove.adam import scale_by_aged_adam
+from metagrove.cli.app import main
+from metagrove.config.config import Config, Growth, check_config
 from metagrove.errors import InputError, RunError
+from metagrove.evaluate.summaries import evaluation
 from metagrove.hsml.cluster import Level
 from metagrove.hsml.grow import grow, shrink
 from metagrove.learner import num_parameters
 from metagrove.losses import cross_entropy
-from metagrove.run import folders
-from metagrove.run import growth as growth_module
-from metagrove.run import train as train_module
-from metagrove.run.adam import scale_by_aged_adam
-from metagrove.run.config import Config, Growth, check_config
-from metagrove.run.evaluate import Scores
-from metagrove.run.growth import (
+from metagrove.sources.stream import Stream
+from metagrove.train import folders
+from metagrove.train import growth as growth_module
+from metagrove.train import loop as train_module
+from metagrove.train.growth import (
     Watch,
     change_clusters,
     compare_windows,
@@ -34,10 +35,9 @@ from metagrove.run.growth import (
     grow_now,
     retire,
 )
-from metagrove.run.novelty import along_the_difference, novelty, welch_t
-from metagrove.run.reports import evaluation
-from metagrove.run.train import init_state, train
-from metagrove.sources.stream import Stream
+from metagrove.train.loop import init_state, train
+from metagrove.train.novelty import along_the_difference, novelty, welch_t
+from metagrove.train.scores import Scores
 
 LEARNER = dataclasses.replace(TINY_HSML, clusters=(2, 2, 1), aggregator="mean", masses=True)
 GROWTH = Growth(growth_window=10, growth_threshold=0.01, growth_cooldown=20, growth_start="warm")

@@ -12,8 +12,8 @@ from conftest import LEARNERS, TINY_NET
 
 from metagrove import HSML, MAML, Functions
 from metagrove.learner import num_parameters
-from metagrove.nets.gate import Gate, tailor
-from metagrove.task import all_real
+from metagrove.nets.gate import Gate, apply_gate
+from metagrove.task import unpadded
 
 SPEC = Functions().spec
 
@@ -86,7 +86,7 @@ def test_the_two_layers_of_a_low_rank_gate_start_apart():
 def test_whole_forward_pass_is_embed_then_cluster_then_gate_on_g_and_h():
     learner = LEARNERS["hsml-mean"]
     meta = learner.init(SPEC, key=jax.random.key(3))
-    support = all_real(jnp.array([[1.0], [2.0], [-1.0]]), jnp.array([[0.5], [1.0], [2.0]]))
+    support = unpadded(jnp.array([[1.0], [2.0], [-1.0]]), jnp.array([[0.5], [1.0], [2.0]]))
     _, info = learner.adapt(meta, support, steps=0)
     root, _ = meta.cluster(info.task_embedding)
     flat, _ = jax.flatten_util.ravel_pytree(meta.net)
@@ -94,7 +94,7 @@ def test_whole_forward_pass_is_embed_then_cluster_then_gate_on_g_and_h():
     gate = 1 / (1 + np.exp(-(place @ np.array(meta.gate.weight) + np.array(meta.gate.bias))))
     first_net = jax.tree.map(lambda leaf: leaf[0], info.path)
     np.testing.assert_allclose(jax.flatten_util.ravel_pytree(first_net)[0], np.array(flat) * gate, rtol=1e-5)
-    tailored = tailor(meta.net, meta.gate, jnp.asarray(place))
+    tailored = apply_gate(meta.net, meta.gate, jnp.asarray(place))
     jax.tree.map(np.testing.assert_allclose, tailored, first_net)
 
 

@@ -10,16 +10,16 @@ import pytest
 from PIL import Image
 
 from metagrove import HSML, MAML, MUMOMAML, Examples, Task, load
-from metagrove.cli import main
-from metagrove.data import pool
+from metagrove.cli.app import main
+from metagrove.config.config import Config, Training, to_json
 from metagrove.losses import cross_entropy
 from metagrove.nets.conv4 import Conv4, Conv4Net
-from metagrove.run import checkpoint, folders
-from metagrove.run.config import Config, Training, to_json
+from metagrove.pools import pool
 from metagrove.show import image_figures as figures
 from metagrove.show.figures import choose_tasks
 from metagrove.show.image_figures import kmeans_nmi, node_shares, parameters, sketch
 from metagrove.sources.images import Images
+from metagrove.train import checkpoint, folders
 
 NET = {"loss": cross_entropy, "net": Conv4Net(filters=4, blocks=2)}
 LEARNERS = {
@@ -62,7 +62,7 @@ def untrained(config, folder):
 def runs(source, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     return {
-        name: untrained(Config(source, learner, Training(tasks_in_flight=1)), folder / name)
+        name: untrained(Config(source, learner, Training(task_chunk_size=1)), folder / name)
         for name, learner in LEARNERS.items()
     }
 

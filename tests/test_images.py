@@ -31,19 +31,18 @@ from metagrove import (
     ProtoNet,
     Reptile,
 )
-from metagrove.cli import main
-from metagrove.data import pool
+from metagrove.cli.app import main
 from metagrove.errors import InputError
 from metagrove.hsml.embed import MEAN_PACE, SPREAD_PACE, UNIT, Frame
-from metagrove.hsml.learner import follow
 from metagrove.learner import after_each_step
 from metagrove.losses import accuracy, best_of, cross_entropy, is_better, metric_of, mse
 from metagrove.nets.convolution import plain_conv
 from metagrove.outer import meta_gradient
-from metagrove.run import reproduce as reproduce_module
-from metagrove.run.api import load
-from metagrove.run.experiments import EXPERIMENTS, Budget, Experiment
-from metagrove.run.experiments.pictures import IMAGE_EXPERIMENT, image_row
+from metagrove.paper import reproduce as reproduce_module
+from metagrove.paper.experiments import EXPERIMENTS, Budget, Experiment
+from metagrove.paper.experiments.images import IMAGE_EXPERIMENT, image_row
+from metagrove.pools import pool
+from metagrove.serve.run import load
 from metagrove.task import Examples, Spec, Task, pad_rows
 
 SIZE = 8
@@ -193,12 +192,12 @@ def test_what_cannot_be_drawn_is_refused_in_words(source, settings, split, messa
 
 def test_settings_that_cannot_work_are_named():
     wrong = Images(datasets=("a",), held_out="b", weights=(1.0, 2.0), ways=0)
-    assert wrong.problems() == [
+    assert wrong.validation_errors() == [
         "ways must be at least 1, got 0",
         "held_out must be one of two or more datasets, got 'b'",
         "weights must be a positive number for each of 1 datasets",
     ]
-    assert Images(datasets=()).problems() == ["datasets must name at least one pool"]
+    assert Images(datasets=()).validation_errors() == ["datasets must name at least one pool"]
 
 
 def test_checksums_are_those_of_the_files(source, pools):
@@ -290,7 +289,7 @@ def test_contract_and_what_does_not_matter(name):
     np.testing.assert_allclose(np.exp(prediction).sum(1), 1, rtol=1e-5)
     assert path.shape == (learner.inner_steps + 1,)
     assert float(path[-1]) == pytest.approx(float(accuracy(prediction, task.query.y, task.query.mask)))
-    assert learner.problems() == []
+    assert learner.validation_errors() == []
     backwards = jax.tree.map(lambda rows: rows[::-1], task.support)
     for support in (backwards, pad_rows(task.support, 3)) if name in LOOKS_AT_THE_SET else (backwards,):
         again, _ = adapt_and_score(learner, meta, dataclasses.replace(task, support=support))
@@ -320,7 +319,7 @@ def test_neither_padding_nor_tasks_in_flight_change_the_gradient(name):
     padded = dataclasses.replace(tasks, support=jax.tree.map(jnp.asarray, one_more))
     fn, meta, key = eqx.filter_jit(meta_gradient), some_meta(learner), jax.random.key(2)
     together = fn(learner, meta, tasks, key=key)
-    alone = fn(learner, meta, padded, key=key, tasks_in_flight=1)
+    alone = fn(learner, meta, padded, key=key, task_chunk_size=1)
     for ours, theirs in zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-3 * max(np.abs(theirs).max(), 1e-6))
 
@@ -357,7 +356,7 @@ def test_matching_net_by_hand():
     np.testing.assert_allclose(probabilities[:, 0], weights[:, 0] + weights[:, 1], rtol=1e-5)
     np.testing.assert_allclose(probabilities[:, 1], weights[:, 2], rtol=1e-5)
     assert (probabilities[:, 2] < 1e-6).all()
-    assert MatchingNet(sharpness=0.0).problems() == ["sharpness must be positive, got 0.0"]
+    assert MatchingNet(sharpness=0.0).validation_errors() == ["sharpness must be positive, got 0.0"]
 
 
 def test_a_neural_process_does_not_read_pictures():
@@ -379,14 +378,14 @@ def test_nets_and_tasks_that_do_not_fit_are_refused_in_words(learner, spec, mess
 
 
 def test_bmaml_refuses_statistics_of_the_support_set():
-    assert "--statistics batch" in BMAML(net=Conv4Net(statistics="support")).problems()[0]
+    assert "--statistics batch" in BMAML(net=Conv4Net(statistics="support")).validation_errors()[0]
 
 
 # One training's settings, so that what one test compiled the next one finds.
 TINY = {
     **{"ways": 3, "queries": 2, "test_queries": 3, "filters": 3, "blocks": 2},
     **{"steps": 60, "meta_batch": 4, "outer_lr": 0.01, "log_every": 30, "validate_every": 30},
-    **{"validation_tasks": 20, "test_steps": 1},
+    **{"validation_tasks": 20, "max_eval_inner_steps": 1},
 }
 
 
@@ -400,7 +399,7 @@ def test_from_the_command_line(pools, tmp_path, monkeypatch, capsys):
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     assert main(command(pools, whole)) == 0
     with monkeypatch.context() as patch:  # a person presses Ctrl-C in the first block
-        patch.setattr("metagrove.run.train.interruptible", lambda: contextlib.nullcontext(lambda: True))
+        patch.setattr("metagrove.train.loop.interruptible", lambda: contextlib.nullcontext(lambda: True))
         assert main(command(pools, resumed)) == 130
     assert main(command(pools, resumed, "--resume")) == 0
     states = [json.loads((folder / "last.json").read_text()) for folder in (whole, resumed)]
@@ -459,7 +458,7 @@ def test_an_experiment_keeps_every_score_and_the_checksums(pools, tmp_path, monk
 
 
 def test_a_frame_follows_the_embeddings():
-    """The least of its misfit is at the mean, and at the mean of the log of each embedding's mean square offset."""
+    """The minimum is at the mean, and at the mean of the log of each embedding's mean square offset."""
     embeddings = jnp.asarray(np.random.default_rng(0).normal(5, 4, (64, 6)), jnp.float32)
     optimizer = optax.adam(0.003)
 
@@ -467,7 +466,7 @@ def test_a_frame_follows_the_embeddings():
     def follow_them(frame):
         def step(_, carry):
             frame, state = carry
-            grads = jax.grad(lambda frame: jax.vmap(frame.misfit)(embeddings).mean())(frame)
+            grads = jax.grad(lambda frame: jax.vmap(frame.neg_log_density)(embeddings).mean())(frame)
             updates, state = optimizer.update(grads, state)
             return optax.apply_updates(frame, updates), state
 
@@ -497,7 +496,7 @@ def test_nothing_but_its_misfit_moves_a_frame_and_that_changes_no_loss():
         last = jax.tree.map(lambda leaf: leaf[-1], info.path)
         known = mse(last(task.query.x), task.query.y, task.query.mask)
         known += learner.reconstruction_weight * info.metrics["reconstruction_loss"]
-        pull = jax.grad(lambda meta: follow(meta, info.task_embedding))(meta)
+        pull = jax.grad(lambda meta: tracking_loss(meta, info.task_embedding))(meta)
         place = jax.grad(lambda frame: frame(info.task_embedding).sum())(meta.frame)
         return loss, known, grads.frame, pull, place
 

@@ -6,10 +6,10 @@ import numpy as np
 import optax
 import pytest
 
-from metagrove.inner import adapt_net, clipped, descend, only
+from metagrove.inner import adapt_net, clipped, descend
 from metagrove.losses import mse
 from metagrove.nets.mlp import MLP
-from metagrove.task import all_real
+from metagrove.task import unpadded
 
 
 def half_square(target):
@@ -78,8 +78,8 @@ def test_many_updates_may_count_as_one_step():
 
 def test_what_is_not_to_adapt_stays_along_the_path():
     net = MLP((1, 3, 1), 0.3, key=jax.random.key(0))
-    support = all_real(jnp.array([[1.0], [2.0]]), jnp.array([[3.0], [-1.0]]))
-    adapted, path = adapt_net(net, support, mse, optax.sgd(0.1), 2, adapts=only(net, lambda n: n.head))
+    support = unpadded(jnp.array([[1.0], [2.0]]), jnp.array([[3.0], [-1.0]]))
+    adapted, path = adapt_net(net, support, mse, optax.sgd(0.1), 2, adapts=trainable_mask(net, lambda n: n.head))
     for index, moved in ((0, False), (1, True)):
         assert (not np.array_equal(adapted.weights[index], net.weights[index])) == moved
         assert path.weights[index].shape == (3, *net.weights[index].shape)

@@ -10,12 +10,12 @@ import pytest
 from conftest import LEARNERS
 
 from metagrove import Functions, Scratch, Spec
+from metagrove.config.config import Config, Training
 from metagrove.learner import after_each_step
 from metagrove.losses import mse
 from metagrove.outer import meta_gradient
-from metagrove.run.config import Config, Training
-from metagrove.run.train import init_state, run_block
-from metagrove.task import Examples, all_real
+from metagrove.task import Examples, unpadded
+from metagrove.train.loop import init_state, run_block
 
 SOURCE = Functions(min_shots=2)
 
@@ -55,7 +55,7 @@ def test_contract(learner, start):
     assert path.shape == (learner.inner_steps + 1,)
     np.testing.assert_allclose(path[-1], mse(prediction, task.query.y, task.query.mask), rtol=1e-4)
     assert hash(learner) == hash(dataclasses.replace(learner))
-    assert learner.problems() == []
+    assert learner.validation_errors() == []
 
 
 def test_number_of_inner_steps_is_free_at_test_and_nothing_is_random(learner, start):
@@ -118,7 +118,7 @@ def check_every_leaf_learns(grads):
 def test_padding_changes_neither_loss_nor_gradients(learner, start):
     """Even NaNs in padded rows."""
     meta, x, key = start(learner), jnp.array([[-4.0], [-1.5], [0.7], [2.2], [4.4]]), jax.random.key(3)
-    task = dataclasses.replace(SOURCE.sample(jax.random.key(1)), support=all_real(x, jnp.sin(x) + 1))
+    task = dataclasses.replace(SOURCE.sample(jax.random.key(1)), support=unpadded(x, jnp.sin(x) + 1))
     junk = jnp.full((3, 1), jnp.nan)
     longer = Examples(jnp.concatenate([x, junk]), jnp.concatenate([jnp.sin(x) + 1, junk]), jnp.arange(8) < len(x))
     plain, padded = (
@@ -158,5 +158,5 @@ def test_two_inputs_and_two_outputs(name):
     learner = LEARNERS[name]
     meta = learner.init(Spec(x_shape=(2,), y_dim=2), key=jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (5, 2))
-    predictor, _ = eqx.filter_jit(learner.adapt)(meta, all_real(x, x[:, ::-1]))
+    predictor, _ = eqx.filter_jit(learner.adapt)(meta, unpadded(x, x[:, ::-1]))
     assert predictor(x).shape == (5, 2)

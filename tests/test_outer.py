@@ -17,7 +17,7 @@ def test_groups_give_the_same_gradient(in_flight):
     tasks = jax.vmap(Functions().sample)(jax.random.split(jax.random.key(1), 12))
     gradient = eqx.filter_jit(meta_gradient)
     whole = gradient(learner, meta, tasks, key=jax.random.key(2))
-    parts = gradient(learner, meta, tasks, key=jax.random.key(2), tasks_in_flight=in_flight)
+    parts = gradient(learner, meta, tasks, key=jax.random.key(2), task_chunk_size=in_flight)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole, parts)
 
 

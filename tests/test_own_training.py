@@ -13,20 +13,27 @@ from test_tables import sensors, write
 
 import metagrove as mg
 from metagrove import files
-from metagrove.cli import main
-from metagrove.data import pool
+from metagrove.cli.app import main
+from metagrove.cli.own import ImageData, image_source, take_auto, without
+from metagrove.config.config import LEARNERS, check_config, from_json, to_json
+from metagrove.config.own_data import table_config
 from metagrove.errors import STOPPED, InputError
+from metagrove.evaluate.baselines import known, read_baselines, tabled
+from metagrove.evaluate.sklearn_models import YARDSTICKS, best_model, draw_tasks, fitted, linear_models, score
 from metagrove.losses import cross_entropy, mse
 from metagrove.own import clusters, training
-from metagrove.own.baselines import known, read_baselines, tabled
-from metagrove.own.command import ImageData, image_source, take_auto, without
-from metagrove.own.defaults import table_config
-from metagrove.own.settings import TableData
-from metagrove.own.yardsticks import YARDSTICKS, best_model, draw_tasks, fitted, linear_models, score
-from metagrove.run.config import LEARNERS, check_config, from_json, to_json
+from metagrove.pools import pool
 from metagrove.sources.tables import open_tables
+from metagrove.tables.settings import TableData
 
-QUICK = {"steps": 4, "meta_batch": 2, "validate_every": 2, "log_every": 2, "validation_tasks": 6, "test_steps": 2}
+QUICK = {
+    "steps": 4,
+    "meta_batch": 2,
+    "validate_every": 2,
+    "log_every": 2,
+    "validation_tasks": 6,
+    "max_eval_inner_steps": 2,
+}
 SMALL = {"inner_steps": 1, "hidden": (5,), "aggregator": "mean", "task_dim": 4, "example_dim": 4}
 
 

@@ -19,16 +19,13 @@ import pytest
 from conftest import LEARNERS, TINY_NET, TINY_TRAINING
 
 from metagrove import HSML, MAML, Functions, files, load
-from metagrove.cli import main
-from metagrove.data import pool
+from metagrove.cli.app import main
+from metagrove.config.config import Config, to_json
 from metagrove.errors import InputError
 from metagrove.losses import cross_entropy, metric_of, mse
 from metagrove.nets.conv4 import Conv4Net
-from metagrove.own.atlas import write_atlas
-from metagrove.own.settings import TableData
-from metagrove.run import checkpoint, folders
-from metagrove.run.config import Config, to_json
-from metagrove.run.evaluate import ci95, paired_difference
+from metagrove.pools import pool
+from metagrove.serve.index import write_atlas
 from metagrove.show.report import page, story, write_report
 from metagrove.show.report_charts import node_name, standings_chart, standings_scale, thin, tree
 from metagrove.show.report_data import Case, Look, look, typical
@@ -39,6 +36,9 @@ from metagrove.show.report_sections import result
 from metagrove.show.report_tasks import Units, picture, spread_band
 from metagrove.sources.images import Images
 from metagrove.sources.tables import open_tables
+from metagrove.tables.settings import TableData
+from metagrove.train import checkpoint, folders
+from metagrove.train.scores import ci95, paired_difference
 
 SECTIONS = ["result", "training", "clusters", "assignments", "map", "tasks", "growth", "about"]
 EVIL = "<script>alert('x')</script> & \"co\""

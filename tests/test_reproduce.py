@@ -9,16 +9,23 @@ from pathlib import Path
 import pytest
 
 from metagrove import files, load
-from metagrove.cli import main
+from metagrove.cli.app import main
+from metagrove.config.config import check_config
+from metagrove.config.presets import preset
 from metagrove.errors import DivergedError, RunError
-from metagrove.run import reproduce as module
-from metagrove.run.config import check_config
-from metagrove.run.experiments import BUDGETS, EXPERIMENTS, SEARCHES, Budget, Experiment, Row, Search
-from metagrove.run.presets import preset
-from metagrove.run.reproduce import flags, reproduce, train_in_own_process, with_steps_chosen
-from metagrove.run.validate import validate
+from metagrove.paper import reproduce as module
+from metagrove.paper.experiments import BUDGETS, EXPERIMENTS, SEARCHES, Budget, Experiment, Row, Search
+from metagrove.paper.reproduce import flags, reproduce, train_in_own_process, with_steps_chosen
+from metagrove.train.validate import validate
 
-TINY = {"steps": 4, "meta_batch": 2, "log_every": 2, "validate_every": 2, "validation_tasks": 10, "test_steps": 2}
+TINY = {
+    "steps": 4,
+    "meta_batch": 2,
+    "log_every": 2,
+    "validate_every": 2,
+    "validation_tasks": 10,
+    "max_eval_inner_steps": 2,
+}
 TINY_NET = {"hidden": (4,), "inner_steps": 1}
 SEARCH = Search("maml", "toy-5shot", "maml", ({"inner_lr": 0.01}, {"inner_lr": 1e30}), TINY_NET)
 EXPERIMENT = Experiment(
@@ -28,7 +35,7 @@ EXPERIMENT = Experiment(
         Row("MAML, 5-shot", "toy-5shot", (0, 1), "maml", "2.205 ± 0.121", search=SEARCH),
     ),
     test_seed=3,
-    test_steps=12,
+    max_eval_inner_steps=12,
 )
 
 
@@ -85,7 +92,7 @@ def test_inner_steps_at_test_are_chosen_on_validation_tasks(trainings, tmp_path)
     reproduce("tiny", only="ANIL*", out=tmp_path)
     run = load("runs/tiny/anil-5-shot-s0")
     chosen = with_steps_chosen(run, 12)
-    value = validate(run.config.with_settings(test_steps=12), run.meta)
+    value = validate(run.config.with_settings(max_eval_inner_steps=12), run.meta)
     assert chosen.about["validation"] == value
     assert value["value"] <= run.about["validation"]["value"] + 1e-6
     assert with_steps_chosen(run, None) is run
@@ -97,7 +104,7 @@ def test_goes_on_where_a_person_stopped_it(trainings, tmp_path, monkeypatch):
     def stopped_in_the_second(command):
         if next(stops, False):
             with monkeypatch.context() as patch:  # a person presses Ctrl-C in the first block
-                patch.setattr("metagrove.run.train.interruptible", lambda: contextlib.nullcontext(lambda: True))
+                patch.setattr("metagrove.train.loop.interruptible", lambda: contextlib.nullcontext(lambda: True))
                 assert run(command) == 130
             return 130
         return run(command)
@@ -167,7 +174,7 @@ def test_settings_become_flags():
 def test_every_experiment_has_settings_that_exist(name):
     for budget in EXPERIMENTS[name].budgets.values():
         unsearched = dataclasses.replace(budget, trial=None)
-        place = module.Place(EXPERIMENTS[name], unsearched, Path("runs"), None)
+        place = module.ExperimentContext(EXPERIMENTS[name], unsearched, Path("runs"), None)
         for row in EXPERIMENTS[name].rows:
             config, _, _ = module.run_of(row, 0, place)
             check_config(config)
@@ -197,7 +204,7 @@ def test_every_search_is_equally_wide_and_known_by_its_published_result():
         assert len(search.candidates) == 6
         for candidate in search.candidates:
             config = preset(search.preset, search.learner).with_settings(**search.base, **candidate)
-            assert config.learner.problems() == []
+            assert config.learner.validation_errors() == []
 
 
 def test_the_final_training_is_that_of_the_last_steps_alone():
@@ -211,7 +218,7 @@ def test_the_final_training_is_that_of_the_last_steps_alone():
 
 def test_the_best_preset_for_pictures_is_the_row_that_is_released():
     experiment = EXPERIMENTS["table2"]
-    place = module.Place(experiment, experiment.budgets["small"], Path("runs"), 32)
+    place = module.ExperimentContext(experiment, experiment.budgets["small"], Path("runs"), 32)
     (row,) = (row for row in experiment.rows if row.release == "images-1shot")
     config, _, _ = module.run_of(row, 0, place)
     assert config == preset("images-32-1shot-best")

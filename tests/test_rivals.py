@@ -31,7 +31,7 @@ from metagrove.nets.recurrent import BidirectionalLSTM
 from metagrove.rivals.bmaml import Particles, squared_distances, stein_direction
 from metagrove.rivals.mt_net import gumbel_mask
 from metagrove.rivals.mumomaml import modulate
-from metagrove.task import Task, all_real
+from metagrove.task import Task, unpadded
 
 SPEC = Functions().spec
 
@@ -51,7 +51,7 @@ def slope_net(spec, *, key):
 
 def one_point_task():
     """Support (1, 5), query (2, 3). At w the support gradient is 2(w - 5), and the query's 2·2(2w - 3)."""
-    point = lambda x, y: all_real(jnp.array([[x]]), jnp.array([[y]]))  # noqa: E731
+    point = lambda x, y: unpadded(jnp.array([[x]]), jnp.array([[y]]))  # noqa: E731
     return Task(point(1.0, 5.0), point(2.0, 3.0), jnp.asarray(0))
 
 
@@ -234,7 +234,7 @@ def test_log_posterior_by_hand():
     learner = BMAML(net=slope_net, noise_prior=(2.0, 0.5), weight_prior=(3.0, 0.25))
     log_noise, log_weight, w = 0.3, -0.2, 2.0
     particle = Particles(Slope(jnp.asarray(w)), jnp.asarray(log_noise), jnp.asarray(log_weight), classifies=False)
-    examples = all_real(jnp.array([[1.0], [2.0]]), jnp.array([[5.0], [3.0]]))
+    examples = unpadded(jnp.array([[1.0], [2.0]]), jnp.array([[5.0], [3.0]]))
     squares = (2 - 5) ** 2 + (4 - 3) ** 2
     expected = (
         (2 * log_noise - math.exp(log_noise) * squares) / 2
@@ -249,7 +249,7 @@ def test_weight_precision_starts_where_its_posterior_is_highest():
     learner = BMAML(net=TINY_NET, weight_prior=(3.0, 5.0))
     meta = learner.init(SPEC, key=jax.random.key(0))
     one = jax.tree.map(lambda leaf: leaf[0], meta)
-    nothing = all_real(jnp.zeros((1, 1)), one.nets(jnp.zeros((1, 1))))
+    nothing = unpadded(jnp.zeros((1, 1)), one.nets(jnp.zeros((1, 1))))
     grads = jax.grad(
         lambda log: learner.log_posterior(eqx.tree_at(lambda p: p.log_weight_precision, one, log), nothing)
     )
@@ -261,8 +261,8 @@ def test_chaser_gradient_stops_at_the_leader():
     learner = LEARNERS["bmaml"]
     meta, task = learner.init(SPEC, key=jax.random.key(0)), Functions().sample(jax.random.key(1))
     follower, vjp = eqx.filter_vjp(lambda meta: learner.adapt(meta, task.support)[0], meta)
-    everything = all_real(*(jnp.concatenate([getattr(task.support, n), getattr(task.query, n)]) for n in ("x", "y")))
-    leader, _ = learner.follow(follower, everything, learner.leader_steps)
+    everything = unpadded(*(jnp.concatenate([getattr(task.support, n), getattr(task.query, n)]) for n in ("x", "y")))
+    leader, _ = learner.tracking_loss(follower, everything, learner.leader_steps)
     (expected,) = vjp(jax.tree.map(lambda f, lead: 2 * (f - lead), follower, leader))
     grads = grads_of(learner, meta, task)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), grads, expected)
@@ -299,7 +299,7 @@ def test_log_posterior_of_a_classifier_by_hand():
     """Its likelihood is a sum over examples, and has no noise."""
     learner = BMAML(net=slope_net, loss=cross_entropy, noise_prior=(2.0, 0.5), weight_prior=(3.0, 0.25))
     particle = Particles(Odds(jnp.array([math.log(3), 0.0])), jnp.asarray(0.3), jnp.asarray(-0.2), classifies=True)
-    examples = all_real(jnp.zeros((3, 1)), jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
+    examples = unpadded(jnp.zeros((3, 1)), jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
     expected = (
         2 * math.log(0.75)
         + math.log(0.25)
@@ -321,7 +321,7 @@ def test_reptile_moves_towards_the_adapted_parameters():
 def test_arml_equals_its_equations():
     learner = ARML(net=TINY_NET, prototypes=2, vertices=3, example_dim=4, task_dim=5, scale=1.3)
     meta = learner.init(SPEC, key=jax.random.key(0))
-    support = all_real(jnp.array([[1.0], [2.0], [-1.0]]), jnp.array([[0.5], [1.0], [2.0]]))
+    support = unpadded(jnp.array([[1.0], [2.0], [-1.0]]), jnp.array([[0.5], [1.0], [2.0]]))
     _, info = learner.adapt(meta, support, steps=0)
     sigmoid = lambda v: 1 / (1 + np.exp(-v))  # noqa: E731
     softmax = lambda v, axis: np.exp(v) / np.exp(v).sum(axis, keepdims=True)  # noqa: E731
@@ -355,7 +355,7 @@ def test_arml_equals_its_equations():
 def test_neural_process_tells_its_decoder_the_mean_of_the_encodings():
     learner = NeuralProcess(encoder="mean", width=4, input_scale=0.5, attention_heads=1)
     meta = learner.init(SPEC, key=jax.random.key(0))
-    support = all_real(jnp.array([[1.0], [2.0]]), jnp.array([[0.5], [1.0]]))
+    support = unpadded(jnp.array([[1.0], [2.0]]), jnp.array([[0.5], [1.0]]))
     predictor, info = learner.adapt(meta, support, steps=7)
     each = meta.encoder.net(jax.nn.relu(meta.encoder.inward(jnp.concatenate([support.x, support.y], axis=1) * 0.5)))
     np.testing.assert_allclose(info.task_embedding, each.mean(0), rtol=1e-5)
@@ -396,4 +396,4 @@ def test_a_net_that_cannot_be_looked_into_is_refused(learner):
     ],
 )
 def test_settings_that_cannot_work_are_named(learner, problem):
-    assert learner.problems() == [problem]
+    assert learner.validation_errors() == [problem]

@@ -20,10 +20,10 @@ from conftest import TINY
 from metagrove import files
 from metagrove.errors import DivergedError, InputError, RunError
 from metagrove.losses import metric_of, mse
-from metagrove.run import checkpoint, folders, progress
-from metagrove.run import train as train_module
-from metagrove.run.evaluate import Scores, best_step
-from metagrove.run.train import init_state, run_block, train
+from metagrove.train import checkpoint, folders, progress
+from metagrove.train import loop as train_module
+from metagrove.train.loop import init_state, run_block, train
+from metagrove.train.scores import Scores, best_step
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,13 @@ from conftest import TINY_NET
 from sklearn.metrics import normalized_mutual_info_score
 
 from metagrove import HSML
+from metagrove.config.config import Config, Training, check_config
 from metagrove.errors import InputError
 from metagrove.hsml.embed import UNIT, Frame
-from metagrove.hsml.start import Looks, find_clusters, signal_map
-from metagrove.run.config import Config, Training, check_config
-from metagrove.run.train import run_block, started, train
-from metagrove.sources import Source
-from metagrove.task import Spec, Task, all_real
+from metagrove.hsml.start import SplitHalfEmbeddings, find_clusters, signal_map
+from metagrove.sources.source import Source
+from metagrove.task import Spec, Task, unpadded
+from metagrove.train.loop import run_block, started, train
 
 LEARNER = HSML(
     net=TINY_NET,
@@ -52,7 +52,7 @@ class TwoKinds(Source):
         family = jax.random.randint(family_key, (), 0, 2)
         x = jax.random.uniform(x_key, (12, 1), minval=-5.0, maxval=5.0)
         y = jnp.full((12, 1), 0.5) * (2 * family - 1)
-        return Task(all_real(x[:6], y[:6]), all_real(x[6:], y[6:]), family)
+        return Task(unpadded(x[:6], y[:6]), unpadded(x[6:], y[6:]), family)
 
 
 CONFIG = Config(TwoKinds(), LEARNER, Training(steps=4, meta_batch=2, validation_tasks=2))
@@ -119,7 +119,7 @@ def test_a_stopped_run_goes_on_from_what_was_found(tmp_path, monkeypatch):
     config = CONFIG.with_settings(steps=8, log_every=4, validate_every=4)
     assert train(config, tmp_path / "whole")
     with monkeypatch.context() as patched:
-        patched.setattr("metagrove.run.train.interruptible", stopped_at_once)
+        patched.setattr("metagrove.train.loop.interruptible", stopped_at_once)
         assert not train(config, tmp_path / "stopped")
     assert train(config, tmp_path / "stopped", resume=True)
     weights = [sorted(path.name for path in (tmp_path / run).glob("*.safetensors")) for run in ("whole", "stopped")]
@@ -165,13 +165,13 @@ def test_what_cannot_be_is_refused(settings, message):
 
 
 def test_a_task_of_one_example_has_no_halves(start):
-    looks = Looks(*jnp.ones((3, 5, 4)), halves_are_real=jnp.array([True, True, False, True, True]))
+    looks = SplitHalfEmbeddings(*jnp.ones((3, 5, 4)), halves_are_real=jnp.array([True, True, False, True, True]))
     with pytest.raises(InputError, match="two support examples or more in every task"):
         find_clusters(start.meta.embed, looks, 2, scale=1.0, key=jax.random.key(0))
 
 
 def test_tasks_that_are_all_alike_have_no_clusters(start):
-    looks = Looks(*jnp.ones((3, 5, 4)), halves_are_real=jnp.ones(5, bool))
+    looks = SplitHalfEmbeddings(*jnp.ones((3, 5, 4)), halves_are_real=jnp.ones(5, bool))
     with pytest.raises(InputError, match="nothing that tells tasks apart"):
         find_clusters(start.meta.embed, looks, 2, scale=1.0, key=jax.random.key(0))
 

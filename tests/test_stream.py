@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from metagrove import Functions, Source, Spec, Task
+from metagrove.config.config import from_json, to_json
+from metagrove.config.presets import PRESETS
 from metagrove.errors import InputError
-from metagrove.run.config import from_json, to_json
-from metagrove.run.presets import PRESETS
-from metagrove.run.transfer import transfer
+from metagrove.evaluate.transfer import transfer
 from metagrove.sources.stream import Mix, Stream, read_phase
-from metagrove.task import all_real
+from metagrove.task import unpadded
 
 STEPS = 70
 STREAM = Stream()
@@ -74,7 +74,7 @@ class Coins(Source):
     def sample(self, key):
         family = jax.random.bernoulli(key, 0.1).astype(jnp.int32)
         rows = jnp.full((2, 1), family.astype(jnp.float32))
-        return Task(all_real(rows, rows), all_real(rows, rows), family)
+        return Task(unpadded(rows, rows), unpadded(rows, rows), family)
 
 
 def test_any_source_can_be_put_in_a_stream():
@@ -126,7 +126,7 @@ def test_a_line_that_cannot_be_read_is_shown_how(line):
     ],
 )
 def test_timetables_that_do_not_fit_are_problems(timetable, message):
-    assert message in Stream(timetable=timetable).problems()[0]
+    assert message in Stream(timetable=timetable).validation_errors()[0]
 
 
 def test_starts_must_rise_and_end_before_training_does():

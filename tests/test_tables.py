@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metagrove.config.config import Config, from_json, to_json
 from metagrove.errors import InputError
-from metagrove.own.example import GAPMINDER, write_gapminder
-from metagrove.own.read import from_frame, read_table, rows_of
-from metagrove.own.schema import Column, Schema
-from metagrove.own.settings import TableData
-from metagrove.run.config import Config, from_json, to_json
 from metagrove.sources.tables import open_tables
+from metagrove.tables.gapminder import GAPMINDER, write_gapminder
+from metagrove.tables.read import from_frame, read_table, rows_of
+from metagrove.tables.schema import Column, Schema
+from metagrove.tables.settings import TableData
 
 
 def write(path, rows, **how):

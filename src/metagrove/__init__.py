@@ -7,7 +7,7 @@ from metagrove.hsml.learner import HSML
 from metagrove.learner import Info, Learner
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.mlp import MLPNet
-from metagrove.nets.own import per_example
+from metagrove.nets.per_example import per_example
 from metagrove.rivals.arml import ARML
 from metagrove.rivals.bmaml import BMAML
 from metagrove.rivals.maml import MAML
@@ -19,19 +19,19 @@ from metagrove.rivals.neural_process import NeuralProcess
 from metagrove.rivals.protonet import ProtoNet
 from metagrove.rivals.reptile import Reptile
 from metagrove.rivals.scratch import Scratch
-from metagrove.run.api import Adapted, Run, load, train
-from metagrove.sources import Source
+from metagrove.serve.run import Adapted, Run, load, train
 from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
+from metagrove.sources.source import Source
 from metagrove.sources.stream import Stream
 from metagrove.task import Examples, Spec, Task
 
 if TYPE_CHECKING:
-    from metagrove.estimators import FewShotClassifier, FewShotRegressor
-    from metagrove.own.adapting import adapt
-    from metagrove.own.export import export
-    from metagrove.own.fitted import load_fitted
     from metagrove.own.training import train_own
+    from metagrove.serve.adapt import adapt
+    from metagrove.serve.estimators import FewShotClassifier, FewShotRegressor
+    from metagrove.serve.export import export
+    from metagrove.serve.fitted import load_fitted
 
 __version__ = "0.1.0"
 __all__ = [
@@ -72,11 +72,11 @@ __all__ = [
 ]
 LATER = {
     # name: its module, opened when the name is first asked for (the first two open scikit-learn)
-    "FewShotClassifier": "metagrove.estimators",
-    "FewShotRegressor": "metagrove.estimators",
-    "adapt": "metagrove.own.adapting",
-    "export": "metagrove.own.export",
-    "load_fitted": "metagrove.own.fitted",
+    "FewShotClassifier": "metagrove.serve.estimators",
+    "FewShotRegressor": "metagrove.serve.estimators",
+    "adapt": "metagrove.serve.adapt",
+    "export": "metagrove.serve.export",
+    "load_fitted": "metagrove.serve.fitted",
     "train_own": "metagrove.own.training",
 }
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from metagrove.cli import main
+from metagrove.cli.app import main
 
 sys.exit(main())

@@ -4,15 +4,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from metagrove.run.api import load
-from metagrove.run.experiments import BUDGETS, Experiment, Row
-from metagrove.run.reports import comparison
-from metagrove.run.reproduce import Place, run_of, train_if_needed
+from metagrove.evaluate.summaries import comparison
+from metagrove.paper.experiments import BUDGETS, Experiment, Row
+from metagrove.paper.reproduce import ExperimentContext, run_of, train_if_needed
+from metagrove.serve.run import load
 from metagrove.show.console import print_comparison
 from metagrove.show.figures import draw_all
 
 ROWS = (Row("MAML on toy-quick", "toy-quick", (0,), "maml"), Row("HSML on toy-quick", "toy-quick", (0,)))
-PLACE = Place(Experiment("the demo", ROWS), BUDGETS["paper"], Path("runs/demo"))
+PLACE = ExperimentContext(Experiment("the demo", ROWS), BUDGETS["paper"], Path("runs/demo"))
 RELEASED = "toy-5shot-best"
 NEXT = """
 What you saw: each task is one function seen at 5 points. MAML starts every task from the same place; HSML first finds

@@ -6,7 +6,7 @@ STOPPED = 130
 """Exit code of a command that Ctrl-C ended."""
 
 
-def too_few(part: object, *names: str) -> list[str]:
+def check_at_least_one(part: object, *names: str) -> list[str]:
     """A line about each of these settings that is below 1."""
     return [f"{name} must be at least 1, got {n}" for name in names if (n := getattr(part, name)) < 1]
 

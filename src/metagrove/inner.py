@@ -22,7 +22,7 @@ from metagrove.task import Examples
 
 Params = Any
 UpdateRule = optax.GradientTransformation
-WRITTEN_OUT = 3
+MAX_UNROLLED_STEPS = 3
 """So few steps are compiled one after another, more as a loop: BMAML in .5 to .6 of the time, MAML's five no faster."""
 
 
@@ -58,7 +58,7 @@ def descend(
         return carry, carry[0]
 
     carry = params, rule.init(params)
-    if 0 < steps <= WRITTEN_OUT:
+    if 0 < steps <= MAX_UNROLLED_STEPS:
         visited = [params]
         for _ in range(steps):
             carry, params = step(carry, None)
@@ -90,10 +90,10 @@ def adapt_net(
 
     adapted, path = descend(support_loss, params, rule, steps, **how)
     path = eqx.combine(path, repeat(fixed, steps + 1))
-    return given_support(eqx.combine(adapted, fixed), support), given_support(path, repeat(support, steps + 1))
+    return bind_support(eqx.combine(adapted, fixed), support), bind_support(path, repeat(support, steps + 1))
 
 
-def given_support(predictor: Predictor, support: Examples) -> Predictor:
+def bind_support(predictor: Predictor, support: Examples) -> Predictor:
     """The predictor with each net in it told its support set, where it wants to know (see `nets.conv4`)."""
 
     def wants(part: Any) -> bool:
@@ -108,7 +108,7 @@ def squared_distance(first: Any, second: Any) -> Float[Array, ""]:
     return optax.tree.norm(jax.tree.map(jnp.subtract, first, second), squared=True)
 
 
-def only(tree: Any, where: Callable[[Any], Any]) -> Any:
+def trainable_mask(tree: Any, where: Callable[[Any], Any]) -> Any:
     """For `adapts`: True at the floating-point arrays of one part of the tree and False elsewhere."""
     part = jax.tree.map(eqx.is_inexact_array, where(tree))
     return eqx.tree_at(where, jax.tree.map(lambda _: False, tree), part)
@@ -135,7 +135,7 @@ class GradientLearner(Learner):
     first_order: bool = False
     """Leave second derivatives out of the meta-gradient."""
 
-    def problems(self) -> list[str]:
+    def validation_errors(self) -> list[str]:
         names = ("inner_lr", "inner_steps", "inner_clip")
         return [f"{name} must be 0 or more, got {value}" for name in names if not (value := getattr(self, name)) >= 0]
 

@@ -62,7 +62,7 @@ class Learner(abc.ABC):
         """What `init` drew after a look at training tasks, before the first meta-step; most leave it as it is."""
         return meta
 
-    def problems(self) -> list[str]:
+    def validation_errors(self) -> list[str]:
         """What is wrong with the hyperparameters, a line each."""
         return []
 

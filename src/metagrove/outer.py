@@ -15,23 +15,23 @@ Gradient = tuple[Float[Array, ""], dict[str, Float[Array, ""]], Meta]
 """Mean meta-loss over tasks, the means of the learner's own metrics, and the gradient of the loss."""
 
 
-def over_tasks(fn: Callable[..., Any], *batched: Any, tasks_in_flight: int | None = None) -> Any:
-    """`fn` of each task of a batch, at most `tasks_in_flight` of them worked on at once."""
+def over_tasks(fn: Callable[..., Any], *batched: Any, task_chunk_size: int | None = None) -> Any:
+    """`fn` of each task of a batch, at most `task_chunk_size` of them worked on at once."""
     num_tasks = jax.tree.leaves(batched)[0].shape[0]
     if num_tasks == 1:  # without a mapped axis: a convolution whose kernel has one is slow
         return jax.tree.map(lambda leaf: leaf[None], fn(*jax.tree.map(lambda leaf: leaf[0], batched)))
-    if tasks_in_flight is None or tasks_in_flight >= num_tasks:
+    if task_chunk_size is None or task_chunk_size >= num_tasks:
         return eqx.filter_vmap(fn)(*batched)
-    return jax.lax.map(lambda args: fn(*args), batched, batch_size=tasks_in_flight if tasks_in_flight > 1 else None)
+    return jax.lax.map(lambda args: fn(*args), batched, batch_size=task_chunk_size if task_chunk_size > 1 else None)
 
 
 def meta_gradient(
-    learner: Learner, meta: Meta, tasks: Task, *, key: PRNGKeyArray, tasks_in_flight: int | None = None
+    learner: Learner, meta: Meta, tasks: Task, *, key: PRNGKeyArray, task_chunk_size: int | None = None
 ) -> Gradient:
-    """The gradient of the batch; at most `tasks_in_flight` tasks are worked on at once, one group after another."""
+    """The gradient of the batch; at most `task_chunk_size` tasks are worked on at once, one group after another."""
     num_tasks = tasks.family.shape[0]
     batch = tasks, jax.random.split(key, num_tasks)
-    groups = num_groups(num_tasks, tasks_in_flight or num_tasks)
+    groups = num_groups(num_tasks, task_chunk_size or num_tasks)
     if groups == 1:
         return group_gradient(learner, meta, *batch)
     grouped = jax.tree.map(lambda leaf: leaf.reshape(groups, num_tasks // groups, *leaf.shape[1:]), batch)
@@ -60,6 +60,6 @@ def group_gradient(learner: Learner, meta: Meta, tasks: Task, keys: Key[Array, "
     return loss, metrics, grads
 
 
-def num_groups(num_tasks: int, tasks_in_flight: int) -> int:
+def num_groups(num_tasks: int, task_chunk_size: int) -> int:
     """The least number of equal groups that are small enough."""
-    return next(n for n in range(1, num_tasks + 1) if num_tasks % n == 0 and num_tasks // n <= tasks_in_flight)
+    return next(n for n in range(1, num_tasks + 1) if num_tasks % n == 0 and num_tasks // n <= task_chunk_size)

@@ -3,9 +3,14 @@
 Paper, section 3: D^tr is `support`, D^te is `query`. A batch of tasks is the same type with a leading axis.
 """
 
+from typing import Literal
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Num
+
+Split = Literal["train", "validation", "test"]
+"""A meta-split: tasks to train on, to select on, to report on."""
 
 
 class Examples(eqx.Module):
@@ -42,7 +47,7 @@ def zero_where_masked(rows: Num[Array, "..."], mask: Bool[Array, "..."]) -> Num[
     return jnp.where(mask.reshape(mask.shape + (1,) * (rows.ndim - mask.ndim)), rows, 0)
 
 
-def all_real(x: Num[Array, "n ..."], y: Num[Array, "n ..."]) -> Examples:
+def unpadded(x: Num[Array, "n ..."], y: Num[Array, "n ..."]) -> Examples:
     """Examples without padding."""
     return Examples(x, y, jnp.ones(x.shape[0], bool))
 

@@ -48,7 +48,7 @@ class Level(eqx.Module):
         weighed = jnp.exp(jnp.minimum(logits - top, 0)) * mass
         return weighed / (weighed.sum(-1, keepdims=True) + 1e-12)
 
-    def misfit(self, place: Float[Array, " d"]) -> Float[Array, ""]:
+    def neg_log_density(self, place: Float[Array, " d"]) -> Float[Array, ""]:
         """-log Σ_k exp(-‖(z - c_k) / σ‖² / 2): that of a mixture of Gaussians, the less the nearer a centre is."""
         if self.centers is None:
             return jnp.zeros(())
@@ -90,7 +90,7 @@ class Hierarchy(eqx.Module):
         key: PRNGKeyArray,
     ):
         """`clusters` is (K^1, ..., K^L) and ends in 1; `scales` is σ of each level, the last repeated as needed."""
-        if problems := cluster_problems(clusters):
+        if problems := cluster_errors(clusters):
             raise InputError(problems[0])
         all_scales = itertools.chain(scales, itertools.repeat(scales[-1]))
         keys = jax.random.split(key, len(clusters))
@@ -114,7 +114,7 @@ class Hierarchy(eqx.Module):
         return cluster_repr[0], tuple(assignments)
 
 
-def cluster_problems(clusters: tuple[int, ...]) -> list[str]:
+def cluster_errors(clusters: tuple[int, ...]) -> list[str]:
     """What keeps a tuple from being a hierarchy."""
     if clusters and clusters[-1] == 1 and min(clusters) >= 1:
         return []

@@ -62,7 +62,7 @@ class Frame(eqx.Module):
     """Where task embeddings lie and how far they spread, so that σ is a scale relative to that; beyond the paper.
 
     z = (g - m) / 3s, whose distances to the centres decide the assignment. m and s follow the embeddings by the outer
-    loop's steps on `misfit` and by nothing else, or are found first and stay, see `start`.
+    loop's steps on `neg_log_density` and by nothing else, or are found first and stay, see `start`.
     """
 
     center: Float[Array, " d"]
@@ -76,7 +76,7 @@ class Frame(eqx.Module):
         center, log_spread = jax.lax.stop_gradient((self.center, self.log_spread))
         return (task_embedding - MEAN_PACE * center) * jnp.exp(-SPREAD_PACE * log_spread) / UNIT
 
-    def misfit(self, task_embedding: Float[Array, " d"]) -> Float[Array, ""]:
+    def neg_log_density(self, task_embedding: Float[Array, " d"]) -> Float[Array, ""]:
         """Least where m is the mean of embeddings and 2 log s the mean of their log variance."""
         offsets = task_embedding - MEAN_PACE * self.center
         log_variance = jnp.log(jax.lax.stop_gradient(jnp.square(offsets)).mean() + 1e-6)

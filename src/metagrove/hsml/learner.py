@@ -15,17 +15,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.errors import too_few
-from metagrove.hsml.cluster import Hierarchy, cluster_problems
+from metagrove.errors import check_at_least_one
+from metagrove.hsml.cluster import Hierarchy, cluster_errors
 from metagrove.hsml.embed import AggregatorName, Embedder, Frame, make_aggregator
 from metagrove.hsml.start import find_clusters, look_at
 from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
 from metagrove.nets.encoder import PictureLook, make_example_net
-from metagrove.nets.gate import Gate, GateForm, tailor
+from metagrove.nets.gate import Gate, GateForm, apply_gate
 from metagrove.nets.linear import Linear
 from metagrove.nets.order import RowOrder
-from metagrove.sources import TaskDraw
+from metagrove.sources.source import TaskDraw
 from metagrove.task import Examples, Spec
 
 FIRST_BIAS_SD = 0.25
@@ -88,7 +88,7 @@ class HSML(GradientLearner):
     reconstruction_weight: float = 0.01
     """ξ, the weight of the reconstruction loss."""
 
-    def problems(self) -> list[str]:
+    def validation_errors(self) -> list[str]:
         sizes = ("test_permutations", "example_dim", "task_dim", "attention_layers", "attention_heads")
         heads_fit = self.aggregator != "attention" or self.task_dim % max(1, self.attention_heads) == 0
         starts = self.start_tasks != 0
@@ -111,7 +111,7 @@ class HSML(GradientLearner):
             (not starts or first > 1, "start_tasks needs two first clusters or more"),
         )
         wrong = [message for holds, message in conditions if not holds]
-        return super().problems() + cluster_problems(self.clusters) + too_few(self, *sizes) + wrong
+        return super().validation_errors() + cluster_errors(self.clusters) + check_at_least_one(self, *sizes) + wrong
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> HSMLMeta:
         net_key, aggregator_key, example_key, cluster_key, gate_key = jax.random.split(key, 5)
@@ -188,11 +188,11 @@ class HSML(GradientLearner):
         task_embedding = self.embedding_scale * task_embedding
         place = None if meta.frame is None else meta.frame(task_embedding)
         root_repr, assignments = meta.cluster(task_embedding, place)
-        net = tailor(meta.net, meta.gate, self.gate_input(task_embedding, root_repr, assignments))
+        net = apply_gate(meta.net, meta.gate, self.gate_input(task_embedding, root_repr, assignments))
         adapted, path = self.fit(net, support, steps)
         info = Info(
             path=path,
-            penalty=self.reconstruction_weight * reconstruction_loss + follow(meta, task_embedding),
+            penalty=self.reconstruction_weight * reconstruction_loss + tracking_loss(meta, task_embedding),
             metrics={
                 "reconstruction_loss": reconstruction_loss,
                 "largest_share": assignments[0].max(),
@@ -208,10 +208,10 @@ def _found_first(meta: HSMLMeta) -> tuple[Any, ...]:
     return meta.embed, meta.frame, meta.cluster.levels[0].centers
 
 
-def follow(meta: HSMLMeta, task_embedding: Float[Array, " d"]) -> Float[Array, ""]:
+def tracking_loss(meta: HSMLMeta, task_embedding: Float[Array, " d"]) -> Float[Array, ""]:
     """A penalty of value 0 whose gradient leads the frame, and the first level's centres in it, to the embeddings."""
     if meta.frame is None:
         return jnp.zeros(())
     seen = jax.lax.stop_gradient(task_embedding)
-    misfit = meta.frame.misfit(seen) + meta.cluster.levels[0].misfit(meta.frame(seen))
-    return misfit - jax.lax.stop_gradient(misfit)
+    neg_log_density = meta.frame.neg_log_density(seen) + meta.cluster.levels[0].neg_log_density(meta.frame(seen))
+    return neg_log_density - jax.lax.stop_gradient(neg_log_density)

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from metagrove.errors import InputError
 from metagrove.hsml.embed import Embedder, Frame
 from metagrove.nets.order import RowOrder
-from metagrove.sources import TaskDraw
+from metagrove.sources.source import TaskDraw
 
 LEAST_NOISE = 1e-3
 """Floor on the noise of a direction, as a share of the mean over directions."""
@@ -30,7 +30,7 @@ TINY = 1e-200
 """Floor where there is no noise at all."""
 
 
-class Looks(eqx.Module):
+class SplitHalfEmbeddings(eqx.Module):
     """Task embeddings, a row for each task: of the whole support set, and of both its halves."""
 
     whole: Float[Array, "*n d"]
@@ -43,10 +43,10 @@ class Looks(eqx.Module):
 @eqx.filter_jit
 def look_at(
     embed: Embedder, tasks: TaskDraw, num_tasks: int, *, order: RowOrder, num_permutations: int, key: PRNGKeyArray
-) -> Looks:
+) -> SplitHalfEmbeddings:
     """So many tasks; even rows are one half of a support set and odd rows the other."""
 
-    def look(key: PRNGKeyArray) -> Looks:
+    def look(key: PRNGKeyArray) -> SplitHalfEmbeddings:
         support = tasks.sample(key).support
         even = support.mask & (jnp.arange(len(support.mask)) % 2 == 0)
         odd = support.mask & ~even
@@ -55,13 +55,13 @@ def look_at(
             rows = dataclasses.replace(support, mask=mask)
             return embed(rows, order=order, num_permutations=num_permutations, key=None)[0]
 
-        return Looks(part(support.mask), part(even), part(odd), even.any() & odd.any())
+        return SplitHalfEmbeddings(part(support.mask), part(even), part(odd), even.any() & odd.any())
 
     return jax.lax.map(look, jax.random.split(key, num_tasks))
 
 
 def find_clusters(
-    embed: Embedder, looks: Looks, num_clusters: int, *, scale: float, key: PRNGKeyArray
+    embed: Embedder, looks: SplitHalfEmbeddings, num_clusters: int, *, scale: float, key: PRNGKeyArray
 ) -> tuple[Embedder, Frame, Float[Array, "k d"]]:
     """The embedding with A as its last layer, the frame of its values times `scale`, and the centres in it."""
     from sklearn.cluster import KMeans  # slow to import, and seldom wanted

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from metagrove.errors import InputError, too_few
+from metagrove.errors import InputError, check_at_least_one
 from metagrove.nets.convolution import conv, gathered
 from metagrove.nets.layers import AfterLayer
 from metagrove.nets.linear import xavier
@@ -137,9 +137,9 @@ class Conv4Net:
     statistics: Statistics = "batch"
     """Whose mean and variance normalise: those of the set that is looked at, or always the support set's."""
 
-    def problems(self) -> list[str]:
+    def validation_errors(self) -> list[str]:
         """What is wrong with the settings, a line each."""
-        return too_few(self, "filters", "blocks")
+        return check_at_least_one(self, "filters", "blocks")
 
     def __call__(self, spec: Spec, *, key: PRNGKeyArray) -> Conv4:
         if len(spec.x_shape) != 3:

@@ -51,7 +51,7 @@ class Gate(eqx.Module):
         return unravel(flat * (1 + scale) + shift)
 
 
-def tailor(net: Predictor, gate: Gate | None, gate_input: Float[Array, " i"]) -> Predictor:
+def apply_gate(net: Predictor, gate: Gate | None, gate_input: Float[Array, " i"]) -> Predictor:
     """The net with θ₀ᵢ in place of θ₀; without a gate, θ₀ itself."""
     if gate is None:
         return net

@@ -74,7 +74,7 @@ class MLPNet:
     classifies: bool = False
     """Give log-probabilities of classes instead of values."""
 
-    def problems(self) -> list[str]:
+    def validation_errors(self) -> list[str]:
         """What is wrong with the settings, a line each."""
         sizes = [f"hidden must be positive numbers, got {self.hidden}"] if any(n < 1 for n in self.hidden) else []
         return sizes + ([] if self.init_sd >= 0 else [f"init_sd must not be negative, got {self.init_sd}"])

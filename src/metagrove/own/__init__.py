@@ -1,1 +1,1 @@
-"""People's own data: tables in, a trained run, predictions in their own units."""
+"""A person's own data, from files to a trained run with baselines."""

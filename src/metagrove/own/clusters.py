@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from metagrove.config.config import Config
 from metagrove.errors import InputError
 from metagrove.losses import best_of, metric_of
-from metagrove.run.api import Run, load
-from metagrove.run.config import Config
-from metagrove.run.evaluate import paired_difference
-from metagrove.run.train import train
-from metagrove.run.validate import validation_scores
+from metagrove.serve.run import Run, load
+from metagrove.train.loop import train
+from metagrove.train.scores import paired_difference
+from metagrove.train.validate import validation_scores
 
 PART = 5
 """A candidate trains for one part in so many of the run's meta-steps."""

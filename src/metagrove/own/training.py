@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from metagrove import files
+from metagrove.config.config import LEARNERS, Config
+from metagrove.config.own_data import cluster_candidates, table_config
+from metagrove.config.presets import default_learner
 from metagrove.errors import InputError
+from metagrove.evaluate import baselines
 from metagrove.losses import cross_entropy
-from metagrove.own import baselines
-from metagrove.own.atlas import write_atlas
 from metagrove.own.clusters import choose_clusters
-from metagrove.own.defaults import cluster_candidates, table_config
-from metagrove.own.read import from_frame
-from metagrove.own.settings import TableData
-from metagrove.run.api import Run, load
-from metagrove.run.config import LEARNERS, Config
-from metagrove.run.presets import default_learner
-from metagrove.run.train import train as train_into
+from metagrove.serve.index import write_atlas
+from metagrove.serve.run import Run, load
 from metagrove.sources.tables import Tables, open_tables
+from metagrove.tables.read import from_frame
+from metagrove.tables.settings import TableData
+from metagrove.train.loop import train as train_into
 
 Note = Callable[[str], None]
 NUM_DRAWS = 5

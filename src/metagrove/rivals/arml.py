@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from metagrove.errors import too_few
+from metagrove.errors import check_at_least_one
 from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
 from metagrove.losses import mse
 from metagrove.nets.encoder import PictureEncoder, make_example_net
-from metagrove.nets.gate import Gate, GateForm, tailor
+from metagrove.nets.gate import Gate, GateForm, apply_gate
 from metagrove.nets.linear import Linear, xavier
 from metagrove.nets.recurrent import RecurrentAggregator
 from metagrove.task import Examples, Spec
@@ -88,10 +88,10 @@ class ARML(GradientLearner):
     reconstruction_weight: float = 0.01
     """Weight of both autoencoders' reconstruction losses."""
 
-    def problems(self) -> list[str]:
+    def validation_errors(self) -> list[str]:
         return (
-            super().problems()
-            + too_few(self, "prototypes", "vertices", "example_dim", "task_dim")
+            super().validation_errors()
+            + check_at_least_one(self, "prototypes", "vertices", "example_dim", "task_dim")
             + ([] if self.scale > 0 else [f"scale must be positive, got {self.scale}"])
             + ([] if self.gate != "none" else ["ARML without a gate is MAML: use --learner maml"])
             + ([] if self.reconstruction_weight >= 0 else ["reconstruction_weight must be 0 or more"])
@@ -121,7 +121,7 @@ class ARML(GradientLearner):
         raw_embedding, raw_loss = autoencode(meta.raw_aggregator, prototypes)
         propagated_embedding, propagated_loss = autoencode(meta.propagated_aggregator, propagated)
         place = jnp.concatenate([raw_embedding, propagated_embedding])
-        adapted, path = self.fit(tailor(meta.net, meta.gate, place), support, steps)
+        adapted, path = self.fit(apply_gate(meta.net, meta.gate, place), support, steps)
         reconstruction_loss = raw_loss + propagated_loss
         info = Info(
             path=path,

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from metagrove.errors import too_few
+from metagrove.errors import check_at_least_one
 from metagrove.inner import GradientLearner, UpdateRule, clipped, descend, squared_distance
 from metagrove.learner import Info, Predictor
 from metagrove.losses import cross_entropy
@@ -71,7 +71,7 @@ class BMAML(GradientLearner):
     weight_prior: tuple[float, float] = (2.0, 100_000.0)
     """Shape and rate of the Gamma prior on λ; a small rate ties a net of many weights to 0."""
 
-    def problems(self) -> list[str]:
+    def validation_errors(self) -> list[str]:
         few = [] if self.particles >= 2 else [f"particles must be at least 2 (one has no kernel), got {self.particles}"]
         priors = [
             f"{name} must be positive, got {value}"
@@ -80,7 +80,7 @@ class BMAML(GradientLearner):
         ]
         own = getattr(self.net, "statistics", "batch") == "support"
         priors += ["BMAML normalises by the statistics of the set it looks at: --statistics batch"] if own else []
-        return super().problems() + few + too_few(self, "leader_steps") + priors
+        return super().validation_errors() + few + check_at_least_one(self, "leader_steps") + priors
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Particles:
         nets = eqx.filter_vmap(lambda k: self.net(spec, key=k))(jax.random.split(key, self.particles))
@@ -97,9 +97,9 @@ class BMAML(GradientLearner):
         self, meta: Particles, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Particles, Info]:
         del key  # nothing here is random
-        return self.follow(meta, support, self.inner_steps if steps is None else steps)
+        return self.tracking_loss(meta, support, self.inner_steps if steps is None else steps)
 
-    def follow(self, particles: Particles, examples: Examples, steps: int) -> tuple[Particles, Info]:
+    def tracking_loss(self, particles: Particles, examples: Examples, steps: int) -> tuple[Particles, Info]:
         """The particles after some SVGD steps on these examples."""
         params, static = eqx.partition(particles, eqx.is_inexact_array)
 
@@ -130,7 +130,7 @@ class BMAML(GradientLearner):
         """The chaser loss: how far the follower is from where the query would have led it."""
         del key
         follower, info = self.adapt(meta, task.support)
-        leader, _ = self.follow(follower, join(task.support, task.query), self.leader_steps)
+        leader, _ = self.tracking_loss(follower, join(task.support, task.query), self.leader_steps)
         query_loss = self.loss(follower(task.query.x, task.query.mask), task.query.y, task.query.mask)
         return squared_distance(follower, jax.lax.stop_gradient(leader)), dataclasses.replace(
             info, metrics={"query_loss": query_loss}

@@ -11,7 +11,7 @@ from typing import Literal
 import equinox as eqx
 from jaxtyping import PRNGKeyArray
 
-from metagrove.inner import GradientLearner, only
+from metagrove.inner import GradientLearner, trainable_mask
 from metagrove.learner import Info, Predictor
 from metagrove.nets.layers import require_layers
 from metagrove.task import Examples, Spec
@@ -32,6 +32,6 @@ class MAML(GradientLearner):
         self, meta: Predictor, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Predictor, Info]:
         del key  # nothing here is random
-        adapts = eqx.is_inexact_array if self.adapts == "all" else only(meta, lambda net: net.head)
+        adapts = eqx.is_inexact_array if self.adapts == "all" else trainable_mask(meta, lambda net: net.head)
         adapted, path = self.fit(meta, support, steps, adapts=adapts)
         return adapted, Info(path)

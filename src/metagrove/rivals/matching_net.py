@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from metagrove.inner import given_support, repeat
+from metagrove.inner import bind_support, repeat
 from metagrove.learner import Info, Learner, LossFn, NetFn
 from metagrove.losses import cross_entropy
 from metagrove.nets.conv4 import Conv4Net
@@ -49,7 +49,7 @@ class MatchingNet(Learner):
 
     inner_steps: ClassVar[int] = 0
 
-    def problems(self) -> list[str]:
+    def validation_errors(self) -> list[str]:
         return [] if self.sharpness > 0 else [f"sharpness must be positive, got {self.sharpness}"]
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Any:
@@ -61,7 +61,7 @@ class MatchingNet(Learner):
         """However many steps are asked for, there are none: the path has one predictor."""
         del key, steps
         directions = unit(meta.features(support.x, support.mask))
-        net = given_support(meta, support)
+        net = bind_support(meta, support)
         predictor = Matched(net, directions, support.y, support.mask, self.sharpness)
         return predictor, Info(repeat(predictor, 1))
 

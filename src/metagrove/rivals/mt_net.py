@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from metagrove.inner import GradientLearner, only
+from metagrove.inner import GradientLearner, trainable_mask
 from metagrove.learner import Info, Predictor
 from metagrove.nets.layers import require_layers
 from metagrove.task import Examples, Spec
@@ -48,9 +48,9 @@ class MTNet(GradientLearner):
     temperature: float = 1.0
     """Of the Gumbel-softmax that the masks are drawn from."""
 
-    def problems(self) -> list[str]:
+    def validation_errors(self) -> list[str]:
         wrong = [] if self.temperature > 0 else [f"temperature must be positive, got {self.temperature}"]
-        return super().problems() + wrong
+        return super().validation_errors() + wrong
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> MTNetMeta:
         net = require_layers(self.net(spec, key=key), "MT-Net")
@@ -67,7 +67,7 @@ class MTNet(GradientLearner):
             keys = jax.random.split(key, len(meta.logits))
             masks = tuple(gumbel_mask(z, self.temperature, key=k) for z, k in zip(meta.logits, keys, strict=True))
         rule = optax.stateless(lambda grads, _: mask_units(grads, masks, -self.inner_lr))
-        adapts = only(meta.predictor, lambda predictor: predictor.net)  # not T
+        adapts = trainable_mask(meta.predictor, lambda predictor: predictor.net)  # not T
         adapted, path = self.fit(meta.predictor, support, steps, rule=rule, adapts=adapts)
         return adapted, Info(path, metrics={"units_that_adapt": jnp.concatenate(masks).mean()})
 

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from metagrove.errors import too_few
-from metagrove.inner import GradientLearner, only
+from metagrove.errors import check_at_least_one
+from metagrove.inner import GradientLearner, trainable_mask
 from metagrove.learner import Info, Predictor
 from metagrove.nets.encoder import StridedEncoder
 from metagrove.nets.layers import require_layers
@@ -64,8 +64,10 @@ class MUMOMAML(GradientLearner):
     test_permutations: int = 16
     """With random order, seeded permutations of the sorted rows whose codes are averaged at test."""
 
-    def problems(self) -> list[str]:
-        return super().problems() + too_few(self, "hidden_dim", "encoder_layers", "test_permutations")
+    def validation_errors(self) -> list[str]:
+        return super().validation_errors() + check_at_least_one(
+            self, "hidden_dim", "encoder_layers", "test_permutations"
+        )
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> MUMOMAMLMeta:
         net_key, encoder_key, code_key = jax.random.split(key, 3)
@@ -91,7 +93,9 @@ class MUMOMAML(GradientLearner):
     ) -> tuple[Predictor, Info]:
         code = self.encode(meta.encoder, support, key)
         modulated = Modulated(meta.net, tuple(layer(code) for layer in meta.code_layers), self.modulation)
-        adapted, path = self.fit(modulated, support, steps, adapts=only(modulated, lambda predictor: predictor.net))
+        adapted, path = self.fit(
+            modulated, support, steps, adapts=trainable_mask(modulated, lambda predictor: predictor.net)
+        )
         return adapted, Info(path, task_embedding=code)
 
     def encode(

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from metagrove.errors import InputError, too_few
+from metagrove.errors import InputError, check_at_least_one
 from metagrove.inner import repeat
 from metagrove.learner import Info, Learner
 from metagrove.losses import cross_entropy, masked_mean
@@ -72,8 +72,8 @@ class NeuralProcess(Learner):
 
     inner_steps: ClassVar[int] = 0
 
-    def problems(self) -> list[str]:
-        few = too_few(self, "width", "attention_layers", "attention_heads")
+    def validation_errors(self) -> list[str]:
+        few = check_at_least_one(self, "width", "attention_layers", "attention_heads")
         if few or self.width % self.attention_heads == 0:
             return few
         return [f"width must be a multiple of attention_heads, got {self.width} and {self.attention_heads}"]

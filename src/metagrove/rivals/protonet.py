@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from metagrove.inner import given_support, repeat
+from metagrove.inner import bind_support, repeat
 from metagrove.learner import Info, Learner, LossFn, NetFn
 from metagrove.losses import cross_entropy
 from metagrove.nets.conv4 import Conv4Net
@@ -56,5 +56,5 @@ class ProtoNet(Learner):
         members = support.y * support.mask[:, None]
         counts = members.sum(0)
         centers = members.T @ meta.features(support.x, support.mask) / jnp.maximum(counts, 1)[:, None]
-        predictor = Prototypes(given_support(meta, support), centers, counts > 0)
+        predictor = Prototypes(bind_support(meta, support), centers, counts > 0)
         return predictor, Info(repeat(predictor, 1))

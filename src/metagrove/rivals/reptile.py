@@ -8,7 +8,7 @@ import dataclasses
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.inner import GradientLearner, given_support, squared_distance
+from metagrove.inner import GradientLearner, bind_support, squared_distance
 from metagrove.learner import Info, Predictor
 from metagrove.task import Examples, Spec, Task, join
 
@@ -17,11 +17,11 @@ from metagrove.task import Examples, Spec, Task, join
 class Reptile(GradientLearner):
     """Moves the initialisation towards the tasks' adapted parameters: no second derivative, no query loss."""
 
-    def problems(self) -> list[str]:
+    def validation_errors(self) -> list[str]:
         needless = (
             ["first_order has no meaning here: Reptile never differentiates its steps"] if self.first_order else []
         )
-        return super().problems() + needless
+        return super().validation_errors() + needless
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Predictor:
         return self.net(spec, key=key)
@@ -38,5 +38,5 @@ class Reptile(GradientLearner):
         examples = join(task.support, task.query)
         adapted, info = self.adapt(meta, examples, key=key)
         known_loss = self.loss(adapted(examples.x, examples.mask), examples.y, examples.mask)
-        distance = squared_distance(given_support(meta, examples), jax.lax.stop_gradient(adapted))
+        distance = squared_distance(bind_support(meta, examples), jax.lax.stop_gradient(adapted))
         return distance / 2, dataclasses.replace(info, metrics={"known_loss": known_loss})

@@ -6,7 +6,7 @@ import jax
 import optax
 from jaxtyping import PRNGKeyArray
 
-from metagrove.errors import too_few
+from metagrove.errors import check_at_least_one
 from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
 from metagrove.nets.mlp import MLPNet
@@ -24,9 +24,9 @@ class Scratch(GradientLearner):
     updates_per_step: int = 100
     """Adam's updates that count as one inner step, so that 10 of them are 1,000 updates."""
 
-    def problems(self) -> list[str]:
+    def validation_errors(self) -> list[str]:
         needless = ["first_order has no meaning here: nothing is meta-learned"] if self.first_order else []
-        return super().problems() + too_few(self, "updates_per_step") + needless
+        return super().validation_errors() + check_at_least_one(self, "updates_per_step") + needless
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Predictor:
         return self.net(spec, key=key)

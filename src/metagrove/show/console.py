@@ -7,13 +7,13 @@ from rich.console import Console
 from rich.table import Table
 
 from metagrove import files
+from metagrove.config.config import LEARNERS
+from metagrove.config.presets import PRESETS
+from metagrove.evaluate.summaries import chosen_seed
 from metagrove.learner import num_parameters
-from metagrove.run import folders
-from metagrove.run.api import load
-from metagrove.run.config import LEARNERS
-from metagrove.run.experiments import EXPERIMENTS, Experiment, Search
-from metagrove.run.presets import PRESETS
-from metagrove.run.reports import chosen_seed
+from metagrove.paper.experiments import EXPERIMENTS, Experiment, Search
+from metagrove.serve.run import load
+from metagrove.train import folders
 
 NARROW: Any = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
 """Tables of numbers that fit in 80 columns."""

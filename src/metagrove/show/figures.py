@@ -20,12 +20,12 @@ from matplotlib.figure import Figure
 from metagrove.errors import InputError
 from metagrove.files import save_error
 from metagrove.losses import metric_of
-from metagrove.run import folders
-from metagrove.run.api import Adapted, Run
-from metagrove.run.evaluate import test_parts
-from metagrove.sources import Source, TaskDraw
+from metagrove.serve.run import Adapted, Run
+from metagrove.sources.source import Source, TaskDraw
 from metagrove.sources.stream import Stream
 from metagrove.task import Task
+from metagrove.train import folders
+from metagrove.train.scores import test_parts
 
 # Okabe and Ito's colours, told apart by the colour-blind; fits differ by dashes too.
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00"

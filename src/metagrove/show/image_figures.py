@@ -25,8 +25,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from metagrove.errors import InputError
 from metagrove.learner import Learner, Meta
 from metagrove.outer import over_tasks
-from metagrove.run.api import Adapted, Run
-from metagrove.run.evaluate import in_batches, test_parts
+from metagrove.serve.run import Adapted, Run
 from metagrove.show.figures import (
     BLACK,
     BLUE,
@@ -39,8 +38,9 @@ from metagrove.show.figures import (
     choose_tasks,
     label_of,
 )
-from metagrove.sources import TaskDraw
+from metagrove.sources.source import TaskDraw
 from metagrove.task import Examples, Task
+from metagrove.train.scores import in_batches, test_parts
 
 TASKS_PER_FAMILY = 1000
 """Tasks of each dataset in the t-SNE, as in the paper."""
@@ -195,7 +195,7 @@ def tailored(
     run: Run, parts: Sequence[tuple[TaskDraw, PRNGKeyArray]], *, num_tasks: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Of so many test tasks of each part a sketch of θ₀ᵢ, the family, and the shares of the first-level clusters."""
-    learner, in_flight = run.config.learner, run.config.training.tasks_in_flight
+    learner, in_flight = run.config.learner, run.config.training.task_chunk_size
 
     def of_part(part: TaskDraw, key: PRNGKeyArray) -> Any:
         return in_batches(
@@ -208,14 +208,14 @@ def tailored(
 
 @eqx.filter_jit
 def _tailored_batch(
-    learner: Learner, meta: Meta, tasks: TaskDraw, key: PRNGKeyArray, start: Array, size: int, tasks_in_flight: int
+    learner: Learner, meta: Meta, tasks: TaskDraw, key: PRNGKeyArray, start: Array, size: int, task_chunk_size: int
 ):
     def one(index: Array):
         task = tasks.sample(jax.random.fold_in(key, index))
         _, info = learner.adapt(meta, task.support, steps=0)
         return sketch(parameters(info.path)), task.family, info.assignments[0][0] if info.assignments else None
 
-    return over_tasks(one, start + jnp.arange(size), tasks_in_flight=tasks_in_flight)
+    return over_tasks(one, start + jnp.arange(size), task_chunk_size=task_chunk_size)
 
 
 def parameters(predictor: Any) -> Float[Array, " n"]:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import metagrove
 from metagrove.errors import InputError
+from metagrove.evaluate.baselines import read_baselines
 from metagrove.files import save_error, write_atomically
-from metagrove.own.atlas import read_atlas
-from metagrove.own.baselines import read_baselines
-from metagrove.run import folders
-from metagrove.run.api import Run
+from metagrove.serve.index import read_atlas
+from metagrove.serve.run import Run
 from metagrove.show.figures import FIT_STYLES
 from metagrove.show.report_data import look
 from metagrove.show.report_html import Html, tag
 from metagrove.show.report_rivals import measured_before, refuse_unlike, standings
-from metagrove.show.report_sections import SECTIONS, Story, header
+from metagrove.show.report_sections import SECTIONS, ReportContext, header
 from metagrove.show.report_tasks import Sketcher, units_of
+from metagrove.train import folders
 
 TASKS = 1000
 """Test tasks, if nobody says."""
@@ -45,14 +45,14 @@ def write_report(
     return out
 
 
-def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int | None) -> Story:
+def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int | None) -> ReportContext:
     """All that the page tells."""
     baselines = read_baselines(run.folder)
     usual = (TASKS, 0) if baselines is None else (baselines["num_draws"] * baselines["num_tasks"], baselines["seed"])
     which = {"num_tasks": usual[0] if num_tasks is None else num_tasks, "seed": usual[1] if seed is None else seed}
     seen = look(run, **which)
     beside = standings(run, seen, others, **which)
-    return Story(
+    return ReportContext(
         run=run,
         others=tuple(others),
         seen=seen,
@@ -65,7 +65,7 @@ def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int |
     )
 
 
-def page(told: Story) -> str:
+def page(told: ReportContext) -> str:
     """The whole file."""
     style, script = asset("report.css"), asset("report.js")
     allowed = NOTHING_ELSE.format(base64.b64encode(hashlib.sha256(script.encode()).digest()).decode())

@@ -14,11 +14,11 @@ from metagrove.errors import InputError
 from metagrove.learner import Learner, Meta
 from metagrove.losses import Metric, metric_of
 from metagrove.outer import over_tasks
-from metagrove.run.api import Adapted, Run, draws_of
-from metagrove.run.evaluate import Scores, clustering, in_batches, test_parts
+from metagrove.serve.run import Adapted, Run, draws_of
 from metagrove.show.figures import adapt
-from metagrove.sources import TaskDraw
+from metagrove.sources.source import TaskDraw
 from metagrove.task import Task
+from metagrove.train.scores import Scores, clustering, in_batches, test_parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,7 @@ def mean_draw(draws: Any) -> Any:
 
 
 def _look_at(run: Run, part: TaskDraw, key: PRNGKeyArray, num_tasks: int) -> Any:
-    learner, how = run.config.learner, (run.inner_steps, run.config.training.tasks_in_flight)
+    learner, how = run.config.learner, (run.inner_steps, run.config.training.task_chunk_size)
     return in_batches(lambda start, size: _look_batch(learner, run.meta, part, key, start, size, *how), num_tasks)
 
 
@@ -120,7 +120,7 @@ def _look_batch(
     start: Array,
     size: int,
     steps: int,
-    tasks_in_flight: int,
+    task_chunk_size: int,
 ):
     score = metric_of(learner.loss).score
 
@@ -130,7 +130,7 @@ def _look_batch(
         last = score(predictor(task.query.x, task.query.mask), task.query.y, task.query.mask)
         return last, task.family, info.task_embedding, info.assignments
 
-    return over_tasks(one, start + jnp.arange(size), tasks_in_flight=tasks_in_flight)
+    return over_tasks(one, start + jnp.arange(size), task_chunk_size=task_chunk_size)
 
 
 def called(family: np.ndarray, source: Any) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from metagrove.own.atlas import Atlas
+from metagrove.serve.index import TaskIndex
 from metagrove.show.report_charts import describe, marker
 from metagrove.show.report_data import Look
 from metagrove.show.report_html import Html, tag
@@ -27,7 +27,7 @@ class Point:
     """Was it a training or a validation task?"""
 
 
-def points_of(seen: Look, atlas: Atlas | None, families: Sequence[str]) -> list[Point]:
+def points_of(seen: Look, atlas: TaskIndex | None, families: Sequence[str]) -> list[Point]:
     """Test tasks, and as many of the known ones as there is room for."""
     if seen.embeddings is None:
         return []

@@ -8,10 +8,10 @@ import numpy as np
 
 from metagrove.errors import InputError
 from metagrove.losses import Metric, is_better
-from metagrove.run.api import Run
-from metagrove.run.evaluate import ci95, paired_difference
+from metagrove.serve.run import Run
 from metagrove.show.figures import label_of
 from metagrove.show.report_data import Look
+from metagrove.train.scores import ci95, paired_difference
 
 
 @dataclasses.dataclass(frozen=True)

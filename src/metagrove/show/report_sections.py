@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from metagrove.own.atlas import Atlas
-from metagrove.run.api import Run
+from metagrove.serve.index import TaskIndex
+from metagrove.serve.run import Run
 from metagrove.show import report_charts as charts
 from metagrove.show.figures import label_of
 from metagrove.show.report_about import about, facts
@@ -27,7 +27,7 @@ SHOWN = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Story:
+class ReportContext:
     """All that a report tells."""
 
     run: Run
@@ -35,7 +35,7 @@ class Story:
     seen: Look
     standings: tuple[Standing, ...]
     baselines: dict[str, Any] | None
-    atlas: Atlas | None
+    atlas: TaskIndex | None
     records: tuple[dict[str, Any], ...]
     sketcher: Sketcher
     num_tasks: int
@@ -63,7 +63,7 @@ def missing(text: str) -> Html:
     return tag("p", text, class_="missing")
 
 
-def header(told: Story) -> Html:
+def header(told: ReportContext) -> Html:
     """The run's name, and the result at one glance."""
     top = tag("div", tag("span", "metagrove", class_="brand"), THEME_BUTTON, class_="bar")
     title = tag("h1", told.run.folder.name)
@@ -73,7 +73,7 @@ def header(told: Story) -> Html:
 THEME_BUTTON = tag("button", "dark", id="theme", type="button", hidden=True, aria_label="switch between light and dark")
 
 
-def headline(told: Story) -> Html:
+def headline(told: ReportContext) -> Html:
     """The score, large, and what it means beside the others."""
     own, metric = told.standings[0], told.seen.metric
     unit = "% accuracy" if metric.name == "accuracy" else metric.name
@@ -94,7 +94,7 @@ def headline(told: Story) -> Html:
     return tag("div", big, tag("p", summary(told), class_="summary"), note, class_="headline", id="headline")
 
 
-def scale(told: Story) -> str:
+def scale(told: ReportContext) -> str:
     """What an error of 1 is, where targets were standardised."""
     schema = getattr(told.run.config.source, "schema", None)
     if schema is None or schema.classifies:
@@ -103,7 +103,7 @@ def scale(told: Story) -> str:
     return f" Errors are of standardised targets: 1 is a standard deviation over training tasks ({units})."
 
 
-def summary(told: Story) -> Html:
+def summary(told: ReportContext) -> Html:
     """The verdict in a sentence."""
     metric, rivals = told.seen.metric, told.standings[1:]
     if not rivals:
@@ -121,7 +121,7 @@ def listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def result(told: Story) -> Html:
+def result(told: ReportContext) -> Html:
     """Standings beside rivals, and by family."""
     metric = told.seen.metric
     words = (
@@ -134,7 +134,7 @@ def result(told: Story) -> Html:
     return section("result", "Result", words, chart, advice(told), heading, detail)
 
 
-def advice(told: Story) -> Html | None:
+def advice(told: ReportContext) -> Html | None:
     """What the yardsticks trained beside the run say of it."""
     found = told.baselines
     if found is None:
@@ -144,7 +144,7 @@ def advice(told: Story) -> Html | None:
     return tag("p", found["advice"], None if same else draws, class_="aside")
 
 
-def training(told: Story) -> Html:
+def training(told: ReportContext) -> Html:
     """The training curve."""
     if not any("loss" in record for record in told.records):
         return section("training", "Training", "How it learned.", missing("This run has no metrics.jsonl to draw."))
@@ -164,12 +164,12 @@ def training(told: Story) -> Html:
     return section("training", "Training", words, tag("figure", chart, charts.legend(keys)))
 
 
-def no_clusters(told: Story) -> Html:
+def no_clusters(told: ReportContext) -> Html:
     """Said in place of figures of clusters."""
     return missing(f"{told.learner} has no clusters: every task starts from what all have in common.")
 
 
-def clusters(told: Story) -> Html:
+def clusters(told: ReportContext) -> Html:
     """The tree, and a card for each node."""
     if not told.seen.assignments:
         return section("clusters", "Clusters", "Where tasks part ways.", no_clusters(told))
@@ -186,7 +186,7 @@ def clusters(told: Story) -> Html:
     return section("clusters", "Clusters", words, tag("figure", charts.tree(told.seen)), *map(Html, cards))
 
 
-def cluster_card(told: Story, level: int, cluster: int) -> Html:
+def cluster_card(told: ReportContext, level: int, cluster: int) -> Html:
     """A node: its share, which families it holds, and its most typical tasks."""
     seen = told.seen
     share = seen.shares[level][:, cluster]
@@ -198,13 +198,13 @@ def cluster_card(told: Story, level: int, cluster: int) -> Html:
     return tag("article", title, charts.composition(seen, share, told.families), body, class_="cluster")
 
 
-def sketch(told: Story, index: int) -> Html:
+def sketch(told: ReportContext, index: int) -> Html:
     """A typical task, small."""
     one = fit(told.run, told.seen, index)
     return card(told.sketcher, one, charts.name_of_family(one.case.family, one.case.name), small=True)
 
 
-def assignments(told: Story) -> Html:
+def assignments(told: ReportContext) -> Html:
     """The heat map."""
     title = "Who belongs where"
     if not told.seen.assignments:
@@ -217,7 +217,7 @@ def assignments(told: Story) -> Html:
     return section("assignments", title, words, charts.heat_map(told.seen, chosen), agreement(told))
 
 
-def agreement(told: Story) -> Html | None:
+def agreement(told: ReportContext) -> Html | None:
     """How far clusters and families agree, in words."""
     found = told.seen.agreement
     if found is None:
@@ -230,7 +230,7 @@ def agreement(told: Story) -> Html | None:
     return tag("p", words, class_="aside")
 
 
-def task_map(told: Story) -> Html:
+def task_map(told: ReportContext) -> Html:
     """t-SNE of embeddings."""
     seen = told.seen
     if seen.embeddings is None:
@@ -247,7 +247,7 @@ def task_map(told: Story) -> Html:
     return section("map", "Map of tasks", words + hollow, only_style(there), tag("figure", draw_map(points), keys))
 
 
-def tasks(told: Story) -> Html:
+def tasks(told: ReportContext) -> Html:
     """Best, middling and worst tasks with their fits."""
     order = told.seen.best_first()
     shown = min(SHOWN, len(order) // 3 or 1)
@@ -270,7 +270,7 @@ def tasks(told: Story) -> Html:
     return section("tasks", "Test tasks", task_words(told), every, drawn_how(told), *map(Html, content))
 
 
-def drawn_how(told: Story) -> Html | None:
+def drawn_how(told: ReportContext) -> Html | None:
     """The legend of the tasks' drawings."""
     run, kind = told.run, told.sketcher.kind
     targets = told.sketcher.units.y_names
@@ -279,7 +279,7 @@ def drawn_how(told: Story) -> Html | None:
     return charts.task_legend(kind, names, truth=hasattr(run.config.source, "curve"), spread=spread)
 
 
-def task_words(told: Story) -> str:
+def task_words(told: ReportContext) -> str:
     """How a task's drawing is to be read."""
     how = {
         "curve": "Filled points are all that it was given; rings are what it was judged on.",
@@ -292,7 +292,7 @@ def task_words(told: Story) -> str:
     return f"Out of {tasks}, the best, some in the middle and the worst. {how[told.sketcher.kind]}"
 
 
-def task_card(told: Story, index: int) -> Html:
+def task_card(told: ReportContext, index: int) -> Html:
     """A task with its fit, its score and its strongest cluster."""
     one = fit(told.run, told.seen, index, told.others)
     seen = told.seen
@@ -304,7 +304,7 @@ def task_card(told: Story, index: int) -> Html:
     return card(told.sketcher, one, join(charts.name_of_family(one.case.family, one.case.name), said))
 
 
-def growth(told: Story) -> Html:
+def growth(told: ReportContext) -> Html:
     """When the tree grew, and why."""
     events = [(r["step"], r["growth"]) for r in told.records if "growth" in r]
     if not events:
@@ -338,7 +338,7 @@ def said(value: Any) -> str:
     return number(value) if isinstance(value, float) else str(value)
 
 
-SECTIONS: tuple[Callable[[Story], Html], ...] = (
+SECTIONS: tuple[Callable[[ReportContext], Html], ...] = (
     result,
     training,
     clusters,

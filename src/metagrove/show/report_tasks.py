@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from metagrove.run.api import Run
+from metagrove.serve.run import Run
 from metagrove.show.report_data import Fit
 from metagrove.show.report_html import PERCENT, Html, join, number, percent, scrolling, shade, tag
 from metagrove.show.report_plot import Axis, Frame, axis, plot

@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from metagrove.run import folders
-from metagrove.run.api import Run
+from metagrove.serve.run import Run
 from metagrove.show.figures import BLACK, BLUE, FIT_STYLES, GREEN, ORANGE, SKY, VERMILION
 from metagrove.sources.stream import Stream
+from metagrove.train import folders
 
 WINDOW = 10
 """Records that a point of the curve is the mean of."""

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.errors import too_few
-from metagrove.sources import Source
-from metagrove.task import Examples, Spec, Task, all_real
+from metagrove.errors import check_at_least_one
+from metagrove.sources.source import Source
+from metagrove.task import Examples, Spec, Task, unpadded
 
 FAMILIES: dict[str, tuple[Callable, tuple[tuple[float, float], ...]]] = {
     # name: (function of x and its coefficients, range of each coefficient)
@@ -38,12 +38,12 @@ class Functions(Source):
     min_shots: int = 0
     """If set, tasks differ in size: from this many support points to `shots`, each number equally likely."""
 
-    def problems(self) -> list[str]:
+    def validation_errors(self) -> list[str]:
         unknown = [name for name in self.families if name not in FAMILIES]
         return (
             [f"families must be among {', '.join(FAMILIES)}, got {name!r}" for name in unknown]
             + ([] if self.families else ["families must name at least one family"])
-            + too_few(self, "shots", "queries")
+            + check_at_least_one(self, "shots", "queries")
             + ([] if 0 <= self.min_shots <= self.shots else [f"min_shots must be 0 to shots, got {self.min_shots}"])
         )
 
@@ -60,11 +60,11 @@ class Functions(Source):
         function_key, x_key, size_key = jax.random.split(key, 3)
         x = jax.random.uniform(x_key, (self.shots + self.queries, 1), minval=-5.0, maxval=5.0)
         family, y = self._function(function_key, x)
-        support = all_real(x[: self.shots], y[: self.shots])
+        support = unpadded(x[: self.shots], y[: self.shots])
         if self.min_shots:
             size = jax.random.randint(size_key, (), self.min_shots, self.shots + 1)
             support = Examples(support.x, support.y, jnp.arange(self.shots) < size)
-        return Task(support, all_real(x[self.shots :], y[self.shots :]), family)
+        return Task(support, unpadded(x[self.shots :], y[self.shots :]), family)
 
     def curve(self, key: PRNGKeyArray, x: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
         """The function behind the task of that key, anywhere: for figures."""

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
-from metagrove.data import pool
-from metagrove.errors import InputError, too_few
-from metagrove.sources import Source, Split
-from metagrove.task import Spec, Task, all_real
+from metagrove.errors import InputError, check_at_least_one
+from metagrove.pools import pool
+from metagrove.sources.source import Source
+from metagrove.task import Spec, Split, Task, unpadded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Images(Source):
     data: str = "data"
     """Folder of the prepared pools."""
 
-    def problems(self) -> list[str]:
-        problems = too_few(self, "size", "ways", "shots", "queries", "test_queries")
+    def validation_errors(self) -> list[str]:
+        problems = check_at_least_one(self, "size", "ways", "shots", "queries", "test_queries")
         problems += [] if self.datasets else ["datasets must name at least one pool"]
         if self.held_out and (self.held_out not in self.datasets or len(self.datasets) < 2):
             problems += [f"held_out must be one of two or more datasets, got {self.held_out!r}"]
@@ -117,8 +117,8 @@ class Episodes(eqx.Module):
         x = self.pictures[in_order].astype(jnp.float32) / 255
         x = change(change_key, x) if self.augment else x
         num_support, one_hot = self.ways * self.shots, jnp.eye(self.ways)
-        support = all_real(x[:num_support], jnp.repeat(one_hot, self.shots, axis=0))
-        query = all_real(x[num_support:], jnp.repeat(one_hot, self.queries, axis=0))
+        support = unpadded(x[:num_support], jnp.repeat(one_hot, self.shots, axis=0))
+        query = unpadded(x[num_support:], jnp.repeat(one_hot, self.queries, axis=0))
         return Task(support, query, self.numbers[dataset])
 
 

@@ -19,10 +19,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from metagrove.errors import InputError
-from metagrove.sources import Source, Split, TaskDraw
 from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
-from metagrove.task import Spec, Task
+from metagrove.sources.source import Source, TaskDraw
+from metagrove.task import Spec, Split, Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Stream(Source):
         """The timetable, read."""
         return tuple(read_phase(line, self.family_names) for line in self.timetable)
 
-    def problems(self) -> list[str]:
-        problems = self.source.problems()
+    def validation_errors(self) -> list[str]:
+        problems = self.source.validation_errors()
         if problems:
             return problems
         try:

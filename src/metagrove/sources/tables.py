@@ -16,16 +16,16 @@ import tyro
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from metagrove.errors import InputError
-from metagrove.own.cells import texts
-from metagrove.own.infer import infer_schema
-from metagrove.own.read import Table
-from metagrove.own.schema import Schema
-from metagrove.own.settings import TableData
-from metagrove.own.splits import FEWEST, split_tasks
-from metagrove.own.tasks import TaskRows, checksum, read_tasks
-from metagrove.sources import Source, Split
 from metagrove.sources.images import draw
-from metagrove.task import Examples, Spec, Task
+from metagrove.sources.source import Source
+from metagrove.tables.cells import texts
+from metagrove.tables.infer import infer_schema
+from metagrove.tables.read import Table
+from metagrove.tables.schema import Schema
+from metagrove.tables.settings import TableData
+from metagrove.tables.splits import FEWEST, split_tasks
+from metagrove.tables.tasks import TaskRows, checksum, read_tasks
+from metagrove.task import Examples, Spec, Split, Task
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 MOST_ROWS = 2000
@@ -132,7 +132,7 @@ def _whole(tasks: TableTasks, task: Int[Array, ""]) -> Task:
 
 def open_tables(data: TableData) -> tuple[Tables, list[str]]:
     """The source of these files, with what their columns mean, and what a person should know of the reading."""
-    if problems := data.problems():
+    if problems := data.validation_errors():
         raise InputError("; ".join(problems))
     tasks, roles, notes = read_tasks(data)
     split = split_tasks(tasks, data)

@@ -1,0 +1,211 @@
+"""`metagrove train own` and `metagrove train own-images`: the data's options first, then settings sized to the data."""
+
+import dataclasses
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from metagrove.config.config import LEARNERS, Config
+from metagrove.config.own_data import image_config, table_config
+from metagrove.config.presets import default_learner
+from metagrove.errors import STOPPED, InputError
+from metagrove.evaluate.baselines import read_baselines
+from metagrove.own.training import Job, own_config, print_note, run_job
+from metagrove.pools import pool
+from metagrove.serve.run import Run, default_folder, load
+from metagrove.show.baselines import print_baselines
+from metagrove.sources.images import Images
+from metagrove.sources.tables import Tables
+from metagrove.tables.schema import Column, Schema
+from metagrove.tables.settings import TableData
+from metagrove.train.loop import train as train_into
+
+ABOUT = {
+    "own": "your own tables: a folder of files, one a task, or one long table with a task column",
+    "own-images": "a pool of your own pictures, made by `metagrove data prepare`",
+}
+AUTO = ["--clusters", "auto"]
+WAYS, QUERIES = 5, 15
+"""Classes of a task and queries of a class, where a pool has so many."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnTables:
+    """Settings of one training on own tables."""
+
+    config: Config
+    out: Path | None = None
+    """The run folder; by default runs/own-LEARNER-sSEED."""
+    resume: bool = False
+    """Go on from the folder's last checkpoint."""
+    baselines: bool = False
+    """Also train MAML and fit scikit-learn's models (ridge and a Gaussian process for each task, one model for all)
+    on the same tasks, and say which to use."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnImages:
+    """Settings of one training on own pictures."""
+
+    config: Config
+    out: Path | None = None
+    """The run folder; by default runs/own-images-LEARNER-sSEED."""
+    resume: bool = False
+    """Go on from the folder's last checkpoint."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageData:
+    """Which pools, and the tasks drawn from them."""
+
+    pool: tuple[str, ...] = ()
+    """One or more pools; `metagrove data list` shows them."""
+    size: int = 0
+    """Height and width of the pictures; by default the largest that every pool was prepared at."""
+    ways: int = 0
+    """Classes of a task; by default 5, or fewer where a pool has fewer."""
+    shots: int = 1
+    """Support pictures of each class."""
+    queries: int = 0
+    """Query pictures of each class; by default 15, or fewer where a class has fewer."""
+    data: str = "data"
+    """Folder of the prepared pools."""
+
+
+def main(name: str, args: Sequence[str], learner: str | None, flat: tuple[Any, ...]) -> int:
+    """metagrove train own | own-images."""
+    command = shlex.join(["metagrove", "train", name, *args, *(["--learner", learner] if learner else [])])
+    train = train_tables if name == "own" else train_images
+    about = f"{ABOUT[name]}. --learner NAME takes another method: {', '.join(LEARNERS)}."
+
+    def parse(kind: type, left: Sequence[str], default: Any = None) -> Any:
+        how = {"args": list(left), "prog": f"metagrove train {name}", "description": about, "config": flat}
+        return (
+            tyro.cli(kind, **how, return_unknown_args=True)
+            if default is None
+            else tyro.cli(kind, default=default, **how)
+        )
+
+    return train(list(args), learner, command, parse)
+
+
+def train_tables(args: list[str], learner: str | None, command: str, parse: Callable[..., Any]) -> int:
+    """metagrove train own."""
+    auto, args = take_auto(args)
+    if asks_help(args):
+        example = Tables(schema=Schema((Column("x", "number"),), (Column("y", "number"),)))
+        parse(OwnTables, ["--help"], OwnTables(with_learner(table_config(example, 100), learner)))
+    data, left = parse(TableData, args)
+    if not data.tasks:
+        raise InputError(
+            "say where the tasks are: --tasks FILE_OR_FOLDER; `metagrove train own --help` lists all options"
+        )
+    settings = parse(OwnTables, left, OwnTables(own_config(data, learner, print_note)))
+    folder = settings.out or default_folder("own", settings.config)
+    run = run_job(
+        Job(
+            settings.config,
+            folder,
+            resume=settings.resume,
+            choose_clusters=auto,
+            baselines=settings.baselines,
+            command=without(command, "--resume", "--out"),
+        ),
+        print_note,
+    )
+    return finish(run, folder, command)
+
+
+def train_images(args: list[str], learner: str | None, command: str, parse: Callable[..., Any]) -> int:
+    """metagrove train own-images."""
+    if asks_help(args):
+        parse(OwnImages, ["--help"], OwnImages(with_learner(image_config(Images()), learner)))
+    data, left = parse(ImageData, args)
+    config = with_learner(image_config(image_source(data)), learner)
+    settings = parse(OwnImages, left, OwnImages(config))
+    folder = settings.out or default_folder("own-images", settings.config)
+    kept = without(command, "--resume", "--out")
+    done = train_into(settings.config, folder, resume=settings.resume, command=kept)
+    return finish(load(folder) if done else None, folder, command)
+
+
+def finish(run: Run | None, folder: Path, command: str) -> int:
+    """The last words."""
+    if run is None:
+        again = f"{without(command, '--resume')} --resume"
+        print(f"stopped, nothing lost; go on with: {again}", file=sys.stderr)
+        return STOPPED
+    if measured := read_baselines(folder):
+        print_baselines(measured)
+    print(f"trained: {folder}", file=sys.stderr)
+    return 0
+
+
+def take_auto(args: list[str]) -> tuple[bool, list[str]]:
+    """Is `--clusters auto` among the arguments? And the others."""
+    args = [part for arg in args for part in (AUTO if arg == "=".join(AUTO) else [arg])]
+    for at in range(len(args) - 1):
+        if args[at : at + 2] == AUTO:
+            return True, args[:at] + args[at + 2 :]
+    return False, args
+
+
+def asks_help(args: Sequence[str]) -> bool:
+    """Does a person ask for the settings?"""
+    return any(arg in ("-h", "--help") for arg in args)
+
+
+def with_learner(config: Config, learner: str | None) -> Config:
+    """The config with another method, if asked for."""
+    return config if learner is None else dataclasses.replace(config, learner=default_learner(learner, config))
+
+
+def without(command: str, *options: str) -> str:
+    """The command line without --resume, and without --out and its value: what decides the numbers."""
+    words, kept = iter(shlex.split(command)), []
+    for word in words:
+        if word.partition("=")[0] not in options:
+            kept.append(word)
+        elif word == "--out":
+            next(words, None)
+    return shlex.join(kept)
+
+
+def image_source(data: ImageData) -> Images:
+    """Tasks that the pools can give: no more ways and queries than they have classes and pictures."""
+    if not data.pool:
+        raise InputError(
+            "say which pool: --pool NAME; `metagrove data list` shows them, `metagrove data prepare` makes one"
+        )
+    size = data.size or common_size(data.pool, Path(data.data))
+    pools = [pool.read(name, size, Path(data.data)) for name in data.pool]
+    fewest = min(sum(c.split == split for c in one.classes) for one in pools for split in pool.SPLITS)
+    smallest = min(c.count for one in pools for c in one.classes)
+    if fewest < 2 or smallest <= data.shots:
+        needs = f"a split has {fewest} classes and a class {smallest} pictures"
+        raise InputError(f"{' and '.join(data.pool)}: {needs}, tasks need 2 classes and {data.shots + 1} pictures")
+    queries = data.queries or min(QUERIES, smallest - data.shots)
+    return Images(
+        datasets=data.pool,
+        size=size,
+        ways=data.ways or min(WAYS, fewest),
+        shots=data.shots,
+        queries=queries,
+        test_queries=queries,
+        data=data.data,
+    )
+
+
+def common_size(names: Sequence[str], data: Path) -> int:
+    """The largest size that all of the pools have."""
+    sizes = [{size for found, size in pool.prepared(data) if found == name} for name in names]
+    common = set.intersection(*sizes)
+    if not common:
+        lacking = [name for name, of_pool in zip(names, sizes, strict=True) if not of_pool]
+        what = f"no pool {lacking[0]!r}" if lacking else f"no size that all of {', '.join(names)} have"
+        raise InputError(f"{what} in {data}: `metagrove data list` shows what there is, `data prepare` makes more")
+    return max(common)

@@ -1,0 +1,1 @@
+"""What a run is: registries, presets, JSON, and migrations of old formats."""

@@ -1,0 +1,152 @@
+"""Named starting points. What differs between experiments is here, as data."""
+
+import dataclasses
+import math
+
+from metagrove.config.config import LEARNERS, Config, Growth, Training, name_it
+from metagrove.errors import InputError
+from metagrove.hsml.learner import HSML
+from metagrove.learner import Learner
+from metagrove.losses import cross_entropy
+from metagrove.nets.conv4 import Conv4Net
+from metagrove.nets.mlp import MLPNet
+from metagrove.sources.functions import Functions
+from metagrove.sources.images import Images
+from metagrove.sources.stream import Stream
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """A config and what it is for."""
+
+    about: str
+    config: Config
+
+
+BEST = HSML(
+    net=MLPNet(init_sd=0.2),
+    aggregator="attention",
+    example_dim=64,
+    task_dim=64,
+    attention_layers=4,
+    input_scale=0.2,
+    scales=(0.7,),
+    reconstruction_weight=0.0,
+    gate="affine",
+)
+COSINE = Training(schedule="cosine", warmup_steps=500, clip_norm=1.0)
+QUICK = Training(steps=6000, schedule="cosine", warmup_steps=200, clip_norm=1.0)
+
+IMAGE_HSML = HSML(
+    loss=cross_entropy,
+    net=Conv4Net(),
+    inner_lr=0.05,
+    example_dim=64,
+    task_dim=128,
+    scales=(math.sqrt(10), 1.0),
+    reconstruction_weight=2e-4,
+)
+BEST_IMAGE_HSML = dataclasses.replace(
+    IMAGE_HSML,
+    aggregator="attention",
+    attention_layers=2,
+    picture_look="moments",
+    embedding_scale=0.03,
+    scales=(0.7, 1.0),
+    relative_scales=True,
+    start_tasks=2000,
+    gate="affine",
+    gate_rank=16,
+    gate_sees_shares=True,
+    reconstruction_weight=0.0,
+)
+IMAGE_TRAINING = Training(
+    steps=60_000, meta_batch=4, task_chunk_size=1, validate_every=1000, validation_tasks=200, max_eval_inner_steps=10
+)
+FIVE_SHOT_TRAINING = dataclasses.replace(IMAGE_TRAINING, steps=50_000)
+SMALL_TRAINING = dataclasses.replace(IMAGE_TRAINING, steps=10_000)
+BEST_SMALL_TRAINING = dataclasses.replace(SMALL_TRAINING, schedule="cosine")
+CONTINUAL_HSML = HSML(clusters=(2, 2, 1), row_order="sorted")
+CONTINUAL_IMAGE_HSML = dataclasses.replace(IMAGE_HSML, clusters=(2, 2, 1))
+CONTINUAL_IMAGE_TRAINING = dataclasses.replace(
+    IMAGE_TRAINING,
+    steps=40_000,
+    log_every=20,
+    growth=Growth(growth_window=100, growth_threshold=0.85, growth_cooldown=8000),
+)
+GROWING = Training(growth=Growth(growth_window=1000))
+RETURNING = ("0: sinusoid line", "1/4: quadratic cubic", "1/2: sinusoid line", "3/4: *")
+
+
+PRESETS: dict[str, Preset] = {
+    "toy-quick": Preset(
+        "the demo: four families of functions from 5 points, a minute", Config(Functions(), BEST, QUICK)
+    ),
+    "toy-5shot": Preset("the paper's protocol, table 1, 5 points", Config(Functions(), HSML())),
+    "toy-10shot": Preset("the paper's protocol, table 1, 10 points", Config(Functions(shots=10), HSML())),
+    "toy-5shot-sorted": Preset(
+        "the paper's protocol but for one thing: rows are sorted in training too",
+        Config(Functions(), HSML(row_order="sorted")),
+    ),
+    "toy-5shot-best": Preset("the same budget, our best learner, 5 points", Config(Functions(), BEST, COSINE)),
+    "toy-10shot-best": Preset(
+        "the same budget, our best learner, 10 points", Config(Functions(shots=10), BEST, COSINE)
+    ),
+    "images-1shot": Preset(
+        "the paper's protocol, table 2, 1 shot: pictures of 84 px, for a GPU",
+        Config(Images(), IMAGE_HSML, IMAGE_TRAINING),
+    ),
+    "images-5shot": Preset(
+        "the paper's protocol, table 2, 5 shots", Config(Images(shots=5), IMAGE_HSML, FIVE_SHOT_TRAINING)
+    ),
+    "images-32-1shot": Preset(
+        "the same tasks at 32 px, 10,000 meta-steps, augmented: without a GPU",
+        Config(Images(size=32, queries=5, augment=True), IMAGE_HSML, SMALL_TRAINING),
+    ),
+    "images-32-1shot-best": Preset(
+        "the same, our best learner: clusters that tell the datasets apart, found before the first meta-step",
+        Config(Images(size=32, queries=5, augment=True), BEST_IMAGE_HSML, BEST_SMALL_TRAINING),
+    ),
+    "mini-imagenet-1shot": Preset(
+        "MiniImagenet, 5 ways, 1 shot (paper, appendix D)",
+        Config(Images(datasets=("mini-imagenet",)), IMAGE_HSML, IMAGE_TRAINING),
+    ),
+    "continual-toy": Preset(
+        "a stream: sinusoids and lines, then quadratics, then cubics too; HSML-D grows (paper, figure 4)",
+        Config(Stream(), CONTINUAL_HSML, GROWING),
+    ),
+    "continual-toy-return": Preset(
+        "a stream whose families leave and come back, to see what is forgotten",
+        Config(Stream(timetable=RETURNING), CONTINUAL_HSML, GROWING),
+    ),
+    "continual-images": Preset(
+        "a stream: birds and textures, then aircraft, then fungi too; 84 px, for a GPU (paper, figure 7)",
+        Config(
+            Stream(Images(), ("0: bird texture", "3/8: bird texture aircraft", "5/8: *")),
+            CONTINUAL_IMAGE_HSML,
+            CONTINUAL_IMAGE_TRAINING,
+        ),
+    ),
+}
+
+
+def preset(name: str, learner: str | None = None) -> Config:
+    """The preset's config, with another learner's defaults in place of its own if asked for."""
+    if name not in PRESETS:
+        raise InputError(name_it(name, PRESETS, "preset"))
+    config = PRESETS[name].config
+    if learner is None:
+        return config
+    method = default_learner(learner, config)
+    training = config.training if isinstance(method, HSML) else dataclasses.replace(config.training, growth=Growth())
+    return Config(config.source, method, training)
+
+
+def default_learner(name: str, config: Config) -> Learner:
+    """A learner by name, with the settings that the preset changed for its own and that this one has too."""
+    if name not in LEARNERS:
+        raise InputError(name_it(name, LEARNERS, "learner"))
+    cls, own = LEARNERS[name], config.learner
+    names = {field.name for field in dataclasses.fields(cls)}
+    changed = {f.name: getattr(own, f.name) for f in dataclasses.fields(own) if getattr(own, f.name) != f.default}
+    return cls(**{key: value for key, value in changed.items() if key in names})

@@ -1,1 +1,0 @@
-"""Image pools: what `metagrove data` prepares once, and every image experiment reads."""

@@ -1,0 +1,1 @@
+"""Evaluation of runs: summaries, paired comparisons, transfer, and baselines without meta-learning."""

@@ -1,0 +1,71 @@
+"""Streams in which kinds of task arrive: the paper's figures 4 and 7."""
+
+from metagrove.paper.experiments.images import IMAGE_EXPERIMENT, IMAGE_SETTINGS
+from metagrove.paper.experiments.kinds import Budget, Experiment, Row, Settings
+
+CONTINUAL_BUDGETS: dict[str, Budget] = {
+    "paper": Budget({}, None, 40_000),
+    "small": Budget({"steps": 14_000, "growth_cooldown": 1_600, "growth_window": 200, "log_every": 20}, None, 10_000),
+    "quick": Budget(
+        {"steps": 2_800, "growth_cooldown": 320, "growth_window": 40, "log_every": 10, "validate_every": 200},
+        None,
+        4_000,
+    ),
+}
+"""Of a stream of functions; its timetable is in fractions of the budget, and windows shrink with it."""
+CONTINUAL_IMAGE_BUDGETS: dict[str, Budget] = {
+    "paper": Budget({}, None, 4_000),
+    "small": Budget({"steps": 2_000, "queries": 5, "augment": True, "growth_cooldown": 400}, None, 2_000),
+    "quick": Budget({"steps": 400, "queries": 5, "augment": True, "growth_cooldown": 80}, None, 400),
+}
+
+
+STATIC: Settings = {"growth_window": 0}
+
+
+def continual_toy() -> tuple[Row, ...]:
+    """The growing hierarchy, two that stay as they are, and one whose clusters start among the tasks that fit worst, on
+    the same stream; then with the authors' quadratic."""
+    paper = {"HSML-S (2C)": "0.933 ± 0.074", "HSML-S (10C)": "0.889 ± 0.071", "HSML-D": "0.869 ± 0.072"}
+    own: dict[str, Settings] = {
+        "HSML-D": {},
+        "HSML-S (2C)": STATIC,
+        "HSML-S (10C)": {**STATIC, "clusters": (10, 2, 1)},
+    }
+    easier: Settings = {
+        "families": ("sinusoid", "line", "parabola", "cubic"),
+        "timetable": ("0: sinusoid line", "3/14: sinusoid line parabola", "3/7: *"),
+    }
+    rows = [Row(label, "continual-toy", (0, 1, 2), None, paper[label], settings=own[label]) for label in own]
+    rows += [Row("HSML-D, warm start", "continual-toy", (0, 1, 2), settings={"growth_start": "warm"})]
+    rows += [
+        Row(f"{label}, easier quadratic", "continual-toy", (0,), None, paper[label], settings={**own[label], **easier})
+        for label in own
+    ]
+    return tuple(rows)
+
+
+def continual_images() -> tuple[Row, ...]:
+    """The same on pictures, and MUMOMAML; and a hierarchy that grows by what the embeddings tell."""
+    ours = IMAGE_SETTINGS["hsml-ours"]
+    mumomaml = {**IMAGE_SETTINGS["mumomaml"], **STATIC}
+    return (
+        Row("HSML-D", "continual-images", paper="47.96", settings=ours),
+        Row("HSML-D by novelty", "continual-images", settings={**ours, "growth_detector": "novelty"}),
+        Row("HSML-S (2C)", "continual-images", paper="46.56", settings={**ours, **STATIC}),
+        Row("HSML-S (10C)", "continual-images", paper="46.63", settings={**ours, **STATIC, "clusters": (10, 2, 1)}),
+        Row("MUMOMAML", "continual-images", learner="mumomaml", paper="44.11", settings=mumomaml),
+    )
+
+
+CONTINUAL_TOY = Experiment(
+    "a stream of functions: a hierarchy that grows against two that do not (paper, figure 4)",
+    rows=continual_toy(),
+    budgets=CONTINUAL_BUDGETS,
+)
+
+CONTINUAL_IMAGES = Experiment(
+    "a stream of pictures: a hierarchy that grows against two that do not, and MUMOMAML (paper, figure 7)",
+    rows=continual_images(),
+    **{**IMAGE_EXPERIMENT, "budgets": CONTINUAL_IMAGE_BUDGETS},
+)

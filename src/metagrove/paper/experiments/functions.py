@@ -1,0 +1,130 @@
+"""Functions of one number: HSML beside MAML, and the paper's table 1."""
+
+import itertools
+from typing import Any
+
+from metagrove.paper.experiments.kinds import Experiment, Row, Search, Settings
+
+
+def choices(**lists: tuple[Any, ...]) -> tuple[Settings, ...]:
+    """Every combination."""
+    return tuple(dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
+
+
+STEEP: Settings = {"inner_clip": 10.0, "clip_norm": 2.0}
+INNER_LOOPS: tuple[Settings, ...] = (
+    {},  # the paper's: α = .001, 5 steps, nothing clipped
+    {"inner_lr": 0.001, **STEEP},
+    {"inner_lr": 0.003, **STEEP},
+    {"inner_lr": 0.01, **STEEP},
+    {"inner_lr": 0.003},
+    {"inner_steps": 10},
+)
+"""Step size, number of steps and clipping: the same six for every method with MAML's inner loop."""
+
+FINAL: Settings = {"schedule": "cosine", "warmup_steps": 500, "clip_norm": 1.0}
+
+SEARCHES: dict[str, Search] = {
+    search.name: search
+    for search in (
+        Search("hsml", "toy-5shot", "hsml", INNER_LOOPS, known=2),
+        Search("maml", "toy-5shot", "maml", INNER_LOOPS),
+        Search("anil", "toy-5shot", "maml", INNER_LOOPS, {"adapts": "head"}, known=3),
+        Search("meta-sgd", "toy-5shot", "meta-sgd", INNER_LOOPS, known=1),
+        Search("mt-net", "toy-5shot", "mt-net", INNER_LOOPS, known=3),
+        Search("mumomaml", "toy-5shot", "mumomaml", INNER_LOOPS, known=3),
+        Search("arml", "toy-5shot", "arml", INNER_LOOPS, known=1),
+        Search(
+            "reptile",
+            "toy-5shot",
+            "reptile",
+            choices(inner_lr=(0.0003, 0.001, 0.003), inner_steps=(2, 5)),
+            {"schedule": "cosine"},  # its paper lets the outer step size fall to 0
+            known=5,
+        ),
+        Search(
+            "neural-process",
+            "toy-5shot",
+            "neural-process",
+            choices(encoder=("mean", "attention"), outer_lr=(0.0003, 0.001, 0.003)),
+            FINAL,
+            known=5,
+        ),
+        Search(
+            "scratch",
+            "toy-5shot",
+            "scratch",
+            choices(inner_lr=(0.001, 0.003, 0.01), init_sd=(0.1, 0.3)),
+            {"steps": 1, "validate_every": 1},  # nothing is meta-learned
+            known=4,
+        ),
+    )
+}
+
+
+def table1() -> tuple[Row, ...]:
+    """The rows of the paper's table 1 and ours, 5-shot first, the slowest last."""
+    paper = {
+        "hsml": ("0.856 ± 0.073", "0.161 ± 0.021"),
+        "maml": ("2.205 ± 0.121", "0.761 ± 0.068"),
+        "meta-sgd": ("2.053 ± 0.117", "0.836 ± 0.065"),
+        "mt-net": ("2.435 ± 0.130", "0.967 ± 0.056"),
+        "bmaml": ("2.016 ± 0.109", "0.698 ± 0.054"),
+        "mumomaml": ("1.096 ± 0.085", "0.256 ± 0.028"),
+    }
+    labels = {
+        "hsml": "HSML",
+        "scratch": "From scratch",
+        "reptile": "Reptile",
+        "anil": "ANIL",
+        "maml": "MAML",
+        "meta-sgd": "Meta-SGD",
+        "mt-net": "MT-Net",
+        "mumomaml": "MUMOMAML",
+        "arml": "ARML",
+        "neural-process": "Neural process",
+        "bmaml": "BMAML (6,000 meta-steps)",
+    }
+    by_hand = {"bmaml": {"steps": 6_000, "init_sd": 0.3, "inner_steps": 3}}  # each step costs some twenty of MAML's
+    rows = []
+    for shots in (5, 10):
+        for name, label in labels.items():
+            figure = paper[name][shots == 10] if name in paper else None
+            search = SEARCHES.get(name)
+            rows.append(
+                Row(
+                    f"{label}, {shots}-shot",
+                    f"toy-{shots}shot",
+                    learner=search.learner if search else name,
+                    paper=figure,
+                    search=search,
+                    settings=by_hand.get(name, {}),
+                    max_eval_inner_steps=10 if name == "scratch" else None,  # of 100 updates each
+                )
+            )
+        rows.append(Row(f"HSML (ours), {shots}-shot", f"toy-{shots}shot-best"))
+    return tuple(rows)
+
+
+TOY = Experiment(
+    "HSML and MAML on four families of functions, 5 and 10 points (paper, section 6.1)",
+    minutes={"paper": 130},
+    rows=(
+        Row("MAML, 5-shot", "toy-5shot", (0,), "maml", "2.205 ± 0.121"),
+        Row("HSML, 5-shot, the paper's protocol", "toy-5shot", (0, 1, 2), None, "0.856 ± 0.073", "toy-5shot"),
+        Row("HSML, 5-shot, rows sorted in training", "toy-5shot-sorted", (0,)),
+        Row("HSML, 5-shot, ours", "toy-5shot-best", (0, 1, 2), release="toy-5shot-best"),
+        Row("MAML, 10-shot", "toy-10shot", (0,), "maml", "0.761 ± 0.068"),
+        Row("HSML, 10-shot, the paper's protocol", "toy-10shot", (0,), None, "0.161 ± 0.021", "toy-10shot"),
+        Row("HSML, 10-shot, ours", "toy-10shot-best", (0,), release="toy-10shot-best"),
+    ),
+)
+
+TABLE1 = Experiment(
+    "every method on the same tasks, each with settings chosen by an equal search (paper, table 1)",
+    minutes={"paper": 240},
+    rows=table1(),
+    test_seed=1,
+    max_eval_inner_steps=50,
+    tasks=10_000,
+)

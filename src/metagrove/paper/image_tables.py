@@ -1,0 +1,183 @@
+"""The rows of tables about pictures, from results of image experiments."""
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from metagrove.evaluate.summaries import chosen_seed
+from metagrove.train.scores import paired_difference
+
+
+def accuracies(result: dict[str, Any]) -> list[list[str]]:
+    """Every method's accuracy on each dataset and on average, the paper's average, and the paired difference."""
+    evaluations = [chosen_seed(row)["evaluation"] for row in result["rows"]]
+    datasets = list(evaluations[0]["by_family"])
+    datasets = datasets if len(datasets) > 1 else []  # alone, it is the average
+    heading = ["method", *datasets, "average", "paper's average", f"minus {result['rows'][0]['label']}"]
+    highest = max(evaluation["value"] for evaluation in evaluations)
+    rows = []
+    for row, evaluation in zip(result["rows"], evaluations, strict=True):
+        families = evaluation["by_family"]
+        average = f"{evaluation['value']:.2f} ± {average_ci95(families):.2f}"
+        paired = chosen_seed(row)["paired_difference"]
+        difference = "" if paired["to"] == row["label"] else f"{paired['difference']:+.2f} ± {paired['ci95']:.2f}"
+        rows.append(
+            [
+                row["label"],
+                *(f"{families[one]['value']:.2f} ± {families[one]['value_ci95']:.2f}" for one in datasets),
+                f"**{average}**" if evaluation["value"] == highest else average,
+                row["paper"] or "",
+                difference,
+            ]
+        )
+    return [heading, *rows]
+
+
+def chosen(result: dict[str, Any]) -> list[list[str]]:
+    """Of each method the setting that is best on validation tasks, and its paired difference to the first method's."""
+    best: dict[str, dict[str, Any]] = {}
+    tried: Counter[str] = Counter()
+    for row in result["rows"]:
+        if row["preset"] != result["rows"][0]["preset"]:
+            continue
+        method = row["label"].split(",")[0].split(" (")[0]  # "HSML (ours), 1-shot" is a setting of HSML
+        best[method] = max(best.get(method, row), row, key=validated)
+        tried[method] += 1
+    first = next(iter(best))
+    rows = []
+    for method, row in best.items():
+        evaluation = chosen_seed(row)["evaluation"]
+        paired = paired_difference(all_scores(row), all_scores(best[first]))
+        rows.append(
+            [
+                method,
+                f"{row['label']} (of {tried[method]})",
+                f"{validated(row):.1f}",
+                f"{evaluation['value']:.2f} ± {average_ci95(evaluation['by_family']):.2f}",
+                "" if method == first else f"{paired['difference']:+.2f} ± {paired['ci95']:.2f}",
+            ]
+        )
+    return [["method", "chosen setting", "validation", "test", f"minus {first}'s"], *rows]
+
+
+def validated(row: dict[str, Any]) -> float:
+    """Accuracy on the validation tasks."""
+    return chosen_seed(row)["checkpoint"]["validation"]["value"]
+
+
+def all_scores(row: dict[str, Any]) -> np.ndarray:
+    """Every test task's, dataset by dataset."""
+    return np.array(" ".join(chosen_seed(row)["scores"].values()).split(), float)
+
+
+def alone(result: dict[str, Any]) -> list[list[str]]:
+    """One line of accuracies, each of a run that saw one dataset only."""
+    families = {
+        name: one for row in result["rows"] for name, one in chosen_seed(row)["evaluation"]["by_family"].items()
+    }
+    average = sum(one["value"] for one in families.values()) / len(families)
+    cells = [f"{one['value']:.2f} ± {one['value_ci95']:.2f}" for one in families.values()]
+    return [["", *families, "average"], ["MAML, each alone", *cells, f"{average:.2f} ± {average_ci95(families):.2f}"]]
+
+
+def average_ci95(families: dict[str, Any]) -> float:
+    """Of the mean of the datasets' means: each dataset has its own tasks."""
+    return math.sqrt(sum(one["value_ci95"] ** 2 for one in families.values())) / len(families)
+
+
+def costs(result: dict[str, Any]) -> list[list[str]]:
+    """What each method's training took, its best checkpoint, and how far its clusters agree with the datasets."""
+    heading = ["", "parameters", "best meta-step", "inner steps at test", "meta-steps/s", "training, min", "memory, MB"]
+    rows = []
+    for row in result["rows"]:
+        one = chosen_seed(row)
+        agreement = one["evaluation"]["clustering"]
+        rows.append(
+            [
+                row["label"],
+                f"{one['parameters']:,}",
+                f"{one['checkpoint']['step']:,}",
+                str(one["evaluation"]["steps"]),
+                f"{one['steps_per_second']:.1f}",
+                f"{one['training_seconds'] / 60:.0f}",
+                f"{one['peak_memory_mb']:.0f}",
+                f"{agreement['nmi']:.2f}" if agreement else "",
+            ]
+        )
+    return [[*heading, "cluster NMI"], *rows]
+
+
+def curves(result: dict[str, Any]) -> list[list[str]]:
+    """Accuracy on the validation tasks along training; loss and accuracy of the last training tasks."""
+    seeds = [chosen_seed(row) for row in result["rows"]]
+    steps = sorted({step for one in seeds for step, _ in one["curve"]})
+    rows = []
+    for row, one in zip(result["rows"], seeds, strict=True):
+        values = {step: f"{value:.1f}" for step, value in one["curve"]}
+        final = one["final_training"]
+        accuracy = f"{final['accuracy']:.1f}" if "accuracy" in final else ""
+        rows.append([row["label"], *(values.get(step, "") for step in steps), f"{final['loss']:.3f}", accuracy])
+    return [["meta-step", *(f"{step:,}" for step in steps), "training loss at the end", "accuracy"], *rows]
+
+
+def trials(result: dict[str, Any]) -> list[list[str]]:
+    """Short trainings: training loss early on, and accuracy on the validation tasks."""
+    steps = (500, 1000, 2000, 4000, 6000)
+    heading = ["", "loss, steps 301-400", *(f"accuracy, {step:,}" for step in steps), "cluster NMI", "remark"]
+    rows = []
+    for row in result["rows"]:
+        at = {one["step"]: one for one in row["validation"]}
+        cells = [f"{at[step]['value']:.1f} ± {at[step]['ci95']:.1f}" if step in at else "" for step in steps]
+        agreement = row["validation"][-1].get("nmi") if row["validation"] else None
+        known = "" if agreement is None else f"{agreement:.2f}"
+        rows.append([row["what"], f"{row['loss_301_to_400']:.3f}", *cells, known, row["remark"]])
+    return [heading, *rows]
+
+
+def speed(result: dict[str, Any]) -> list[list[str]]:
+    """Seconds of a meta-step and what it costs, at a first start and later; rows that failed are left out."""
+    columns = {
+        "s a meta-step": ("seconds_per_step", ".3f"),
+        "compile, s": ("compile_seconds", ".0f"),
+        "peak memory, MB": ("peak_memory_mb", ".0f"),
+        "later starts: compile, s": ("again_compile_seconds", ".0f"),
+        "memory, MB": ("again_memory_mb", ".0f"),
+    }
+    rows = [row for row in result["rows"] if "error" not in row]
+    columns = {heading: column for heading, column in columns.items() if column[0] in rows[0]}
+    return [["", "px", *columns]] + [
+        [row["what"], str(row["size"]), *(format(row[field], form) for field, form in columns.values())] for row in rows
+    ]
+
+
+def speed_goals(result: dict[str, Any]) -> list[list[str]]:
+    """What was to be reached, and what was."""
+    return [["", "goal", "here"]] + [[one["what"], one["goal"], f"{one['value']:.2f}"] for one in result["goals"]]
+
+
+def full_protocol(result: dict[str, Any]) -> list[list[str]]:
+    """The first meta-steps of the paper's protocol."""
+    losses = [f"loss to {step}" for step, _ in result["rows"][0]["losses"]]
+    return [["", *losses, "validation accuracy", "memory, MB"]] + [
+        [
+            row["what"],
+            *(f"{loss:.3f}" for _, loss in row["losses"]),
+            f"{row['validation']['value']:.1f} ± {row['validation']['ci95']:.1f}",
+            f"{row['peak_memory_mb']:.0f}",
+        ]
+        for row in result["rows"]
+    ]
+
+
+def gate_input(result: dict[str, Any]) -> list[list[str]]:
+    """Accuracy with other things in place of g in the gate."""
+    families = list(result["rows"][0]["by_family"])
+    rows = []
+    for row in result["rows"]:
+        paired = row["minus_as_trained"]
+        difference = f"{paired['difference']:+.2f} ± {paired['ci95']:.2f}" if paired["ci95"] else ""
+        means = [f"{row['by_family'][name]:.1f}" for name in families]
+        rows.append([row["gate_input"], *means, f"{row['value']:.1f} ± {row['ci95']:.1f}", difference])
+    return [["", *families, "average", "minus as trained"], *rows]

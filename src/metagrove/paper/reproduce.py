@@ -1,0 +1,371 @@
+"""Whole experiments: search and train what is missing, evaluate all on the same tasks, write one JSON file."""
+
+import dataclasses
+import fnmatch
+import io
+import json
+import re
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metagrove import files
+from metagrove.config.config import Config, name_it, to_json
+from metagrove.config.presets import preset
+from metagrove.errors import STOPPED, DivergedError, InputError, RunError
+from metagrove.evaluate.summaries import chosen_seed, stream_story
+from metagrove.learner import num_parameters
+from metagrove.losses import best_of, metric_of
+from metagrove.paper.experiments import EXPERIMENTS, Budget, Experiment, Row, Search, Settings
+from metagrove.serve.run import Run, default_folder, load
+from metagrove.sources.stream import Stream
+from metagrove.train import folders
+from metagrove.train.scores import Scores, compare, summarize
+from metagrove.train.validate import validate
+
+PAPER_TASKS = 4_000
+SHOWN_STEPS = 10
+"""Inner steps that a result shows at least."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExperimentContext:
+    """An experiment at a budget and size, and the folder of the runs that belong to it alone."""
+
+    experiment: Experiment
+    budget: Budget
+    folder: Path
+    size: int | None = None
+    """Of the pictures, if not the preset's."""
+
+
+def reproduce(
+    name: str,
+    *,
+    budget: str = "paper",
+    size: int | None = None,
+    only: str = "*",
+    train: bool = True,
+    out: Path,
+    release: Path | None = None,
+) -> dict[str, Any] | None:
+    """Run an experiment, going on where it stopped, and write its result. None if a person stopped it.
+
+    With `only`, just the rows whose label matches that pattern are searched and trained, and the result has no rows.
+    Without `train`, the result has the rows that are trained so far.
+    """
+    if name not in EXPERIMENTS:
+        raise InputError(name_it(name, EXPERIMENTS, "experiment"))
+    experiment = EXPERIMENTS[name]
+    full_name = name + ("" if budget == "paper" else f"-{budget}") + ("" if size is None else f"-{size}")
+    place = ExperimentContext(experiment, experiment.budgets[budget], Path("runs") / full_name, size)
+    rows = [row for row in experiment.rows if fnmatch.fnmatchcase(row.label, only)]
+    if not rows:
+        raise InputError(name_it(only, [row.label for row in experiment.rows], "row"))
+    if not train:
+        rows = [as_trained for row in rows if (as_trained := trained_part(row, place)) is not None]
+    elif not all(train_if_needed(row, seed, place) for row in rows for seed in row.seeds):
+        return None
+    results = [] if only != "*" else evaluate_rows(rows, place)
+    command = f"metagrove reproduce {name}" + ("" if budget == "paper" else f" --budget {budget}")
+    command += ("" if size is None else f" --size {size}") + ("" if train else " --no-train")
+    about = {"experiment": full_name, "about": experiment.about, "remark": experiment.remark}
+    provenance = {"provenance": folders.provenance(command)}
+    result = {"format": files.FORMAT, **about, **provenance, "rows": results}
+    if only != "*":
+        return result
+    out.mkdir(parents=True, exist_ok=True)
+    files.write_json(out / f"{full_name}.json", result)
+    for row, row_result in zip(rows, results, strict=True):
+        if release is not None:
+            publish(row, row_result, place, release)
+    return result
+
+
+def settings_of(row: Row, place: ExperimentContext) -> Settings:
+    """All that the row changes in its preset: what its search chose, before its own changes, before the budget's."""
+    chosen: dict[str, Any] = {}
+    if row.search is not None:
+        record = search_record(row, place)
+        index = record["chosen"] if record else row.search.known
+        chosen = {**row.search.base, **row.search.candidates[index]}
+    size = {} if place.size is None else {"size": place.size}
+    return {**place.budget.training, **row.settings, **size, **chosen}
+
+
+def run_of(row: Row, seed: int, place: ExperimentContext) -> tuple[Config, Path, Settings]:
+    """The row's config and folder, and its changes to the preset. A preset as it is has one folder for everybody."""
+    settings = {**settings_of(row, place), "seed": seed}
+    plain = preset(row.preset, row.learner).with_settings(seed=seed)
+    config = plain.with_settings(**settings)
+    slug = re.sub(r"[^a-z0-9]+", "-", row.label.lower()).strip("-")
+    folder = default_folder(row.preset, plain) if config == plain else place.folder / f"{slug}-s{seed}"
+    return config, folder, settings
+
+
+def train_if_needed(row: Row, seed: int, place: ExperimentContext) -> bool:
+    """Choose the row's settings and train its run, or go on with either. False if a person stopped it."""
+    if row.search is not None and not search_if_needed(row.search, place):
+        return False
+    config, folder, settings = run_of(row, seed, place)
+    if finished(folder, config):
+        return True
+    print(f"{row.label}, seed {seed}: {folder}", file=sys.stderr)
+    try:
+        return train_in_own_process(row.preset, row.learner, settings, folder)
+    except DivergedError:
+        if not (folder / "best.json").exists():
+            raise
+        print(f"{row.label} diverged: its best checkpoint before that is taken", file=sys.stderr)
+        return True
+
+
+def trained_part(row: Row, place: ExperimentContext) -> Row | None:
+    """The row with those of its seeds that are trained to their end; None if there is none."""
+    if row.search is not None and place.budget.trial is not None and not search_file(row.search, place).exists():
+        return None
+    configs = {seed: run_of(row, seed, place)[:2] for seed in row.seeds}
+    seeds = tuple(seed for seed, (config, folder) in configs.items() if finished(folder, config))
+    return dataclasses.replace(row, seeds=seeds) if seeds else None
+
+
+def search_file(search: Search, place: ExperimentContext) -> Path:
+    """Where the record of a search is kept."""
+    return place.folder / "search" / f"{search.name}.json"
+
+
+def search_record(row: Row, place: ExperimentContext) -> dict[str, Any] | None:
+    """What the row's search tried and chose; None if nothing is searched for."""
+    if row.search is None or place.budget.trial is None:
+        return None
+    return files.read_json(search_file(row.search, place))
+
+
+def search_if_needed(search: Search, place: ExperimentContext) -> bool:
+    """Train every candidate for a while and keep the record of all of them. False if a person stopped it."""
+    path = search_file(search, place)
+    if place.budget.trial is None:
+        return True
+    about = {"preset": search.preset, "base": dict(search.base), "trial": dict(place.budget.trial)}
+    if path.exists():
+        known = files.read_json(path)
+        same_candidates = [one["settings"] for one in known["candidates"]] == plain_data(search.candidates)
+        if not same_candidates or {name: known.get(name) for name in about} != plain_data(about):
+            raise RunError(f"{path} is the record of another search: remove it and its runs to search anew")
+        return True
+    trials = []
+    for index in range(len(search.candidates)):
+        trial = try_out(search, index, place)
+        if trial is None:
+            return False
+        trials.append(trial)
+    scored = [index for index, one in enumerate(trials) if one["validation"]]
+    if not scored:
+        raise DivergedError(f"every candidate of the search for {search.name} diverged")
+    metric = metric_of(preset(search.preset, search.learner).learner.loss).name
+    best = best_of(scored, lambda index: trials[index]["validation"]["value"], metric)
+    files.write_json(path, {"format": files.FORMAT, **about, "candidates": trials, "chosen": best})
+    return True
+
+
+def plain_data(value: Any) -> Any:
+    """The value as it comes back from a JSON file."""
+    return json.loads(json.dumps(value))
+
+
+def try_out(search: Search, index: int, place: ExperimentContext) -> dict[str, Any] | None:
+    """One candidate's short training: what it scored on validation tasks, nothing if it diverged. None if stopped."""
+    candidate = search.candidates[index]
+    settings = {**(place.budget.trial or {}), **search.base, **candidate, "seed": 0}
+    folder = search_file(search, place).parent / f"{search.name}-{index}"
+    tried: dict[str, Any] = {"settings": dict(candidate), "validation": None, "seconds": None}
+    try:
+        if not finished(folder, preset(search.preset, search.learner).with_settings(**settings)):
+            print(f"search for {search.name}, {index + 1} of {len(search.candidates)}", file=sys.stderr)
+            if not train_in_own_process(search.preset, search.learner, settings, folder):
+                return None
+    except DivergedError:
+        return tried
+    validation = files.read_json(folder / "best.json")["validation"]
+    return {**tried, "validation": validation, "seconds": last_of(folder)["seconds"]}
+
+
+def last_of(folder: Path) -> dict[str, Any]:
+    """What is known of a run's last checkpoint."""
+    return files.read_json(folder / "last.json")
+
+
+def finished(folder: Path, config: Config) -> bool:
+    """Is this run there and trained to its end? One of other settings is refused."""
+    if not (folder / "run.json").exists():
+        return False
+    folders.check_same_config(folder, to_json(config))
+    return (folder / "last.json").exists() and last_of(folder)["step"] >= config.training.steps
+
+
+def train_in_own_process(name: str, learner: str | None, settings: Settings, folder: Path) -> bool:
+    """`metagrove train`, so that its command and its peak memory are its own. False if a person stopped it."""
+    arguments = ["train", name, *(["--learner", learner] if learner else []), *flags(settings), "--out", str(folder)]
+    arguments += ["--resume"] if (folder / "run.json").exists() else []
+    code = run_and_wait([sys.executable, "-m", "metagrove", *arguments])
+    if code in (0, STOPPED):
+        return code == 0
+    failed = f"`{shlex.join(['metagrove', *arguments])}` failed with code {code}, see above"
+    raise DivergedError(failed) if code == DivergedError.exit_code else RunError(failed)
+
+
+def run_and_wait(command: list[str]) -> int:
+    """The command's exit code. Ctrl-C reaches it too, and it is given the time to save."""
+    with subprocess.Popen(command) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            return process.wait()
+
+
+def flags(settings: Settings) -> list[str]:
+    """The settings as `metagrove train` takes them."""
+    given: list[str] = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            given += [f"--{flag}" if value else f"--no-{flag}"]
+        else:
+            given += [f"--{flag}", *(str(one) for one in (value if isinstance(value, tuple) else (value,)))]
+    return given
+
+
+def evaluate_rows(rows: list[Row], place: ExperimentContext) -> list[dict[str, Any]]:
+    """Every seed's evaluation, their mean and spread, and how the settings were chosen."""
+    yardsticks: dict[Any, Any] = {}
+    results = []
+    for row in rows:
+        print(f"evaluating {row.label}", file=sys.stderr)
+        seeds = [evaluate_seed(row, seed, place, yardsticks) for seed in row.seeds]
+        values = [one["evaluation"]["value"] for one in seeds]
+        results.append(
+            {
+                "label": row.label,
+                "preset": row.preset,
+                "paper": row.paper,
+                "mean_over_seeds": statistics.fmean(values),
+                "sd_over_seeds": statistics.stdev(values) if len(values) > 1 else None,
+                "search": search_record(row, place),
+                "seeds": seeds,
+            }
+        )
+    return results
+
+
+def evaluate_seed(row: Row, seed: int, place: ExperimentContext, yardsticks: dict[Any, Any]) -> dict[str, Any]:
+    """One run on many tasks and, as the paper has it, on the first 4,000 of them."""
+    _, folder, _ = run_of(row, seed, place)
+    run, stored, last = load(folder), files.read_json(folder / "run.json"), last_of(folder)
+    run, scores = scored(run, row, place)
+    families = run.config.source.family_names
+    yardstick, its_step, its_label = yardstick_of(yardsticks, run, row.label, seed, scores)
+    few = dataclasses.replace(
+        scores, by_step=scores.by_step[:PAPER_TASKS], family=scores.family[:PAPER_TASKS], shares=None
+    )
+    source = run.config.source
+    checksums = getattr(source.source if isinstance(source, Stream) else source, "checksums", None)
+    records = folders.read_metrics(folder)
+    return {
+        "seed": seed,
+        "test_seed": place.experiment.test_seed,
+        "evaluation": summarize(scores, families, step=run.inner_steps, metric=run.metric),
+        "evaluation_4000": summarize(few, families, step=run.inner_steps, metric=run.metric),
+        "paired_difference": {"to": its_label, **compare(scores, run.inner_steps, yardstick, its_step, families)},
+        **({"scores": every_score(scores, run)} if place.experiment.keep_scores else {}),
+        **({"data": checksums} if checksums else {}),
+        **(stream_story(run, records) if isinstance(source, Stream) else {}),
+        "checkpoint": run.about,
+        "parameters": num_parameters(run.meta),
+        "meta_steps": last["step"],
+        "diverged": last["step"] < run.config.training.steps,
+        "training_seconds": last["seconds"],
+        "steps_per_second": last.get("steps_per_second"),
+        "peak_memory_mb": last.get("peak_memory_mb"),
+        "curve": [[r["step"], r["validation"]["value"]] for r in records if "validation" in r],
+        "final_training": final_training(records, run.config.training.validate_every),
+        "config": stored["config"],
+        "provenance": stored["provenance"],
+    }
+
+
+def yardstick_of(
+    yardsticks: dict[Any, Any], run: Run, label: str, seed: int, scores: Scores
+) -> tuple[Scores, int, str]:
+    """What a run is compared with: of the source's first row the same seed, or its first seed."""
+    of_source = yardsticks.setdefault(run.config.source, {})
+    first = next(iter(of_source.values()), None)
+    if first is None or first[2] == label:
+        of_source[seed] = (scores, run.inner_steps, label)
+    return of_source.get(seed, first)
+
+
+def every_score(scores: Scores, run: Run) -> dict[str, str]:
+    """Each test task's score at the chosen number of steps, by family, as numbers with blanks between."""
+    values, names = scores.after(run.inner_steps), run.config.source.family_names
+    return {name: " ".join(f"{one:.5g}" for one in values[scores.family == i]) for i, name in enumerate(names)}
+
+
+def final_training(records: list[dict[str, Any]], last_steps: int) -> dict[str, float]:
+    """Mean loss, and accuracy where it was written down, of the last meta-steps; each record is the mean of a block."""
+    trained = [record for record in records if "loss" in record]  # a stream's step 0 has none
+    last = [record for record in trained if record["step"] > trained[-1]["step"] - last_steps]
+    known = [name for name in ("loss", "accuracy") if all(name in record for record in last)]
+    return {name: float(np.mean([record[name] for record in last])) for name in known}
+
+
+def scored(run: Run, row: Row, place: ExperimentContext) -> tuple[Run, Scores]:
+    """The run with its number of inner steps at test chosen, and its scores; both are kept in its folder."""
+    experiment, num_tasks = place.experiment, min(place.experiment.tasks, place.budget.tasks)
+    most = row.max_eval_inner_steps or experiment.max_eval_inner_steps
+    what = f"{run.about['sha256'][:12]}-{experiment.test_seed}-{num_tasks}-{most}"
+    path = run.folder / f"scores-{what}.npz"
+    if path.exists():
+        with np.load(path) as kept:
+            shares = kept.get("shares")
+            validation = json.loads(str(kept["validation"]))
+            first_step = int(kept["first_step"]) if "first_step" in kept else 0
+            scores = Scores(kept["by_step"].astype(np.float64), kept["family"], shares, first_step)
+        return dataclasses.replace(run, about={**run.about, "validation": validation}), scores
+    run = with_steps_chosen(run, most)
+    steps = max(run.inner_steps, SHOWN_STEPS) if experiment.every_step else run.inner_steps
+    how = {"steps": steps, "every_step": experiment.every_step}
+    scores = run.scores(num_tasks=num_tasks, seed=experiment.test_seed, **how)
+    arrays = {"by_step": scores.by_step.astype(np.float32), "family": scores.family, "first_step": scores.first_step}
+    arrays |= {} if scores.shares is None else {"shares": scores.shares}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, validation=json.dumps(run.about["validation"]), **arrays)
+    files.write_atomically(path, buffer.getvalue())
+    return run, scores
+
+
+def with_steps_chosen(run: Run, most: int | None) -> Run:
+    """The run with its number of inner steps at test chosen among 0 to `most`, on the validation tasks."""
+    if most is None:
+        return run
+    config = run.config.with_settings(max_eval_inner_steps=most)
+    validation = validate(config, run.meta)
+    return dataclasses.replace(run, about={**run.about, "validation": validation})
+
+
+def publish(row: Row, result: dict[str, Any], place: ExperimentContext, models: Path) -> None:
+    """Copy the seed with the best validation to where released models are kept."""
+    if row.release is None:
+        return
+    best = chosen_seed(result)
+    name = row.release if place.size is None else f"{row.release}-{place.size}"
+    (_, source, _), target = run_of(row, best["seed"], place), models / name
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for name in ("run.json", "best.json", best["checkpoint"]["weights"], "metrics.jsonl"):
+        shutil.copy(source / name, target / name)

@@ -1,0 +1,1 @@
+"""Image pools: download, prepare, verify."""

@@ -1,0 +1,121 @@
+"""How pictures lie in a source: each layout turns a listing into pictures with their class, or says None.
+
+The official archives of Describable Textures and FGVCx Fungi are plain class folders (dtd/images/banded/*.jpg,
+images/10000_Suillus_granulatus/*.jpg), so `class_folders` reads them like anybody's own pictures.
+"""
+
+import csv
+import dataclasses
+from collections.abc import Callable
+from typing import TypeVar
+
+from metagrove.errors import InputError
+from metagrove.pools.archive import Listing
+
+T = TypeVar("T")
+Box = tuple[float, float, float, float]
+SPLIT_FOLDERS = {
+    "train": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "test": "test",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """One picture; the box is (left, top, right, bottom), the split is None where the source has no split."""
+
+    class_name: str
+    path: str
+    box: Box | None = None
+    split: str | None = None
+
+
+Layout = Callable[[Listing], list[Picture] | None]
+
+
+def cub(listing: Listing) -> list[Picture] | None:
+    """CUB-200-2011: tables by image number beside images/; a box is x, y, width, height."""
+    root = listing.folder_with("bounding_boxes.txt")
+    if root is None:
+        return None
+    class_names = dict(listing.rows(f"{root}classes.txt", 2))
+    labels = dict(listing.rows(f"{root}image_class_labels.txt", 2))
+    boxes = {number: box for number, *box in listing.rows(f"{root}bounding_boxes.txt", 5)}
+    pictures = []
+    for number, path in listing.rows(f"{root}images.txt", 2):
+        x, y, width, height = numbers(entry(boxes, number, "bounding_boxes.txt"))
+        label = entry(labels, number, "image_class_labels.txt")
+        box = (x, y, x + width, y + height)
+        pictures.append(Picture(entry(class_names, label, "classes.txt"), f"{root}images/{path}", box))
+    return pictures
+
+
+def fgvc(listing: Listing) -> list[Picture] | None:
+    """FGVC-Aircraft: variants and boxes by image number; a box is its first and last column and row, from 1."""
+    root = listing.folder_with("images_variant_trainval.txt")
+    if root is None:
+        return None
+    boxes = {number: box for number, *box in listing.rows(f"{root}images_box.txt", 5)}
+    pictures = []
+    for part in ("trainval", "test"):
+        for number, variant in listing.rows(f"{root}images_variant_{part}.txt", 2):
+            left, top, right, bottom = numbers(entry(boxes, number, "images_box.txt"))
+            box = (left - 1, top - 1, right, bottom)
+            pictures.append(Picture(variant.strip(), f"{root}images/{number}.jpg", box))
+    return pictures
+
+
+def ravi(listing: Listing) -> list[Picture] | None:
+    """MiniImagenet after Ravi & Larochelle: train.csv, val.csv and test.csv (filename, label), pictures in images/."""
+    if listing.folder_with("train.csv") is None:
+        return None
+    by_name = {path.rpartition("/")[2]: path for path in listing.pictures}
+    pictures = []
+    for part in ("train", "val", "test"):
+        path = f"{listing.folder_with(f'{part}.csv') or ''}{part}.csv"
+        for row in csv.DictReader(listing.tables.get(path, "").splitlines()):
+            if not row.get("filename") or not row.get("label"):
+                raise InputError(f"{path} has no columns filename and label: get the one of Ravi & Larochelle")
+            pictures.append(Picture(row["label"], by_name.get(row["filename"], f"images/{row['filename']}")))
+    return pictures
+
+
+def class_folders(listing: Listing) -> list[Picture] | None:
+    """class/*.jpg, with or without train, val and test above, within any number of enclosing folders."""
+    parts = without_enclosing([path.split("/") for path in listing.pictures])
+    named = zip(parts, listing.pictures, strict=True)
+    if not any(is_split(inner) for inner in parts):
+        return [Picture(inner[0], path) for inner, path in named if len(inner) > 1] or None
+    return [Picture(inner[1], path, split=SPLIT_FOLDERS[inner[0].lower()]) for inner, path in named if is_split(inner)]
+
+
+def without_enclosing(paths: list[list[str]]) -> list[list[str]]:
+    """Paths without the folders that hold everything, down to the splits or the classes."""
+    while paths and min(map(len, paths)) > 2 and len({path[0] for path in paths}) == 1 and not is_split(paths[0]):
+        paths = [path[1:] for path in paths]
+    return paths
+
+
+def is_split(path: list[str]) -> bool:
+    """Whether this picture lies in a class folder below train, val or test."""
+    return len(path) > 2 and path[0].lower() in SPLIT_FOLDERS
+
+
+def entry(table: dict[str, T], number: str, name: str) -> T:
+    """The row of one image or class, which must be there."""
+    if number not in table:
+        raise InputError(f"{name} has no row for {number}, which another table names: get the archive again")
+    return table[number]
+
+
+def numbers(words: list[str]) -> list[float]:
+    """A box's four numbers."""
+    try:
+        return [float(word) for word in words]
+    except ValueError as error:
+        raise InputError(
+            f"a bounding box reads {' '.join(words)!r}, expected four numbers: get the archive again"
+        ) from error

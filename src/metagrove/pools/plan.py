@@ -1,0 +1,157 @@
+"""Which pictures go into a pool, in which class and meta-split, decided from a listing alone."""
+
+import dataclasses
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+from metagrove.errors import InputError
+from metagrove.pools.archive import Listing
+from metagrove.pools.layouts import Picture, class_folders
+from metagrove.pools.official import OFFICIAL, normal, splits, without_number
+from metagrove.pools.pool import SPLITS
+
+SHOWN = 10
+PAPER = "the paper's classes by name"
+Classes = dict[str, list[Picture]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """One class to be: its pictures in order of file name."""
+
+    name: str
+    split: str
+    pictures: tuple[Picture, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What a pool must have, and how classes are split where nobody has split them."""
+
+    min_images: int = 16
+    ways: int = 5
+    shares: tuple[float, float, float] = (64.0, 16.0, 20.0)
+    seed: int = 0
+
+    def __post_init__(self):
+        if min(self.shares) < 0 or sum(self.shares) <= 0:
+            raise InputError(f"splits must be three shares of at least 0, such as 64 16 20; got {self.shares}")
+        if self.min_images < 1 or self.ways < 1:
+            raise InputError(f"min-images and ways must be at least 1; got {self.min_images} and {self.ways}")
+
+
+def plan(name: str, source: Path, found: Listing, rules: Rules) -> tuple[list[Planned], str]:
+    """The classes of a pool and, in words, how they were split; all problems of the listing are reported at once."""
+    pictures = find_pictures(name, found)
+    if not pictures:
+        raise InputError(f"{source} holds no pictures in class folders: expected class/*.jpg or train/class/*.jpg")
+    classes, how, problems = divide(name, pictures, rules)
+    present = set(found.pictures)
+    problems += [
+        f"{one.path} is listed but not there" for c in classes for one in c.pictures if one.path not in present
+    ]
+    problems += [
+        f"class {one.name!r} has {len(one.pictures)} pictures, needs {rules.min_images} (--min-images)"
+        for one in classes
+        if len(one.pictures) < rules.min_images
+    ]
+    problems += too_few_classes(classes, rules)
+    complain(source, problems, f" as {name}, {PAPER} (pictures of your own need another name)" * (how == PAPER))
+    return classes, how
+
+
+def find_pictures(name: str, found: Listing) -> list[Picture]:
+    """The pictures of a source: by the official layout of that name if it is there, else by class folders."""
+    layout = OFFICIAL[name].layout if name in OFFICIAL else None
+    return (layout and layout(found)) or class_folders(found) or []
+
+
+def divide(name: str, pictures: list[Picture], rules: Rules) -> tuple[list[Planned], str, list[str]]:
+    """Classes with their meta-split, how they got it, and what is wrong with that."""
+    if any(picture.split for picture in pictures):
+        classes, problems = as_given(pictures)
+        return classes, "as in the source", problems
+    if name in OFFICIAL:
+        classes, problems = by_name(name, pictures)
+        return classes, PAPER, problems
+    shares = "/".join(f"{share:g}" for share in rules.shares)
+    return drawn(pictures, rules), f"drawn in the ratio {shares} with seed {rules.seed}", []
+
+
+def as_given(pictures: list[Picture]) -> tuple[list[Planned], list[str]]:
+    """Classes as they lie below train, val and test; no class may lie in two of them."""
+    classes = [
+        planned(class_name, split, members)
+        for split in SPLITS
+        for class_name, members in by_class(one for one in pictures if one.split == split).items()
+    ]
+    where: dict[str, list[str]] = {}
+    for one in classes:
+        where.setdefault(one.name, []).append(one.split)
+    return classes, [
+        f"class {class_name!r} lies in {' and '.join(found)}: meta-splits share no class, take the split folders away "
+        "to have the classes divided"
+        for class_name, found in where.items()
+        if len(found) > 1
+    ]
+
+
+def by_name(name: str, pictures: list[Picture]) -> tuple[list[Planned], list[str]]:
+    """The paper's classes, matched by normal form, with as many pictures as it uses; each missing one is a problem."""
+    found: Classes = {}
+    for class_name, members in by_class(pictures).items():
+        for form in {normal(class_name), normal(without_number(class_name))}:
+            found.setdefault(form, []).extend(members)
+    wanted = [(class_name, split) for split in SPLITS for class_name in splits()[name][split]]
+    missing = [
+        f"class {class_name!r} of the paper's {split} split is missing"
+        for class_name, split in wanted
+        if normal(class_name) not in found
+    ]
+    limit = OFFICIAL[name].images
+    classes = [planned(one, split, found[normal(one)], limit) for one, split in wanted if normal(one) in found]
+    return classes, missing
+
+
+def drawn(pictures: list[Picture], rules: Rules) -> list[Planned]:
+    """Classes shuffled with a seed and cut into train, validation and test by the shares."""
+    classes = by_class(pictures)
+    names = sorted(classes)
+    random.Random(rules.seed).shuffle(names)
+    validation, test = (round(share / sum(rules.shares) * len(names)) for share in rules.shares[1:])
+    train = max(len(names) - validation - test, 0)
+    cut = {"train": names[:train], "validation": names[train : train + validation], "test": names[train + validation :]}
+    return [planned(name, split, classes[name]) for split in SPLITS for name in sorted(cut[split])]
+
+
+def by_class(pictures: Iterable[Picture]) -> Classes:
+    """Pictures under their class, classes by name."""
+    classes: Classes = {}
+    for picture in pictures:
+        classes.setdefault(picture.class_name, []).append(picture)
+    return dict(sorted(classes.items()))
+
+
+def planned(name: str, split: str, pictures: list[Picture], limit: int | None = None) -> Planned:
+    """A class with its first pictures by file name, each once."""
+    ordered = sorted({picture.path: picture for picture in pictures}.items())
+    return Planned(name, split, tuple(picture for _, picture in ordered[:limit]))
+
+
+def too_few_classes(classes: list[Planned], rules: Rules) -> list[str]:
+    """The meta-splits from which no task can be drawn."""
+    counts = {split: sum(one.split == split for one in classes) for split in SPLITS}
+    return [
+        f"the {split} split has {count} classes, needs {rules.ways} (--ways; --splits changes the shares where classes "
+        "are drawn)"
+        for split, count in counts.items()
+        if count < rules.ways
+    ]
+
+
+def complain(source: Path, problems: list[str], what: str = "") -> None:
+    """Raise if there are problems: the first ten by name, then how many more; `what` says what was to be prepared."""
+    if problems:
+        more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+        raise InputError("\n  ".join([f"{source} was not prepared{what}:", *problems[:SHOWN], *more]))

@@ -1,1 +1,0 @@
-"""Train, evaluate, compare and keep runs, for any learner and any source."""

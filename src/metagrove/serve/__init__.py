@@ -1,0 +1,1 @@
+"""A trained run: adapt it to a task, predict, export; scikit-learn estimators."""

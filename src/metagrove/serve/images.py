@@ -1,0 +1,68 @@
+"""A person's pictures: a support set in class folders, and new ones to be classified, some at a time."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from metagrove.errors import InputError
+from metagrove.pools.archive import Listing, contents, listing
+from metagrove.pools.image import decode
+from metagrove.pools.layouts import class_folders
+from metagrove.task import Spec
+
+AT_ONCE = 64
+"""Pictures in memory at a time."""
+
+
+def support_pictures(folder: Path, spec: Spec) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+    """The classes by name, their pictures (values from 0 to 1), and the one-hot codes of their classes."""
+    found = class_folders(list_pictures(folder))
+    if found is None:
+        raise InputError(f"{folder} must hold a folder of pictures for each class, e.g. cat/1.jpg and dog/1.jpg")
+    classes = tuple(sorted({picture.class_name for picture in found}))
+    refuse_classes(classes, folder, spec.y_dim)
+    class_of = {picture.path: classes.index(picture.class_name) for picture in found}
+    size, paths = spec.x_shape[0], [picture.path for picture in found]
+    read = [
+        (class_of[path], x) for names, some in decoded(folder, paths, size) for path, x in zip(names, some, strict=True)
+    ]
+    return classes, np.stack([x for _, x in read]), np.eye(spec.y_dim, dtype=np.float32)[[c for c, _ in read]]
+
+
+def refuse_classes(classes: Sequence[str], folder: Path, ways: int) -> None:
+    """Refuse what is no choice, and more classes than the net has outputs for."""
+    if len(classes) < 2:
+        raise InputError(f"{folder} has one class only, {classes[0]!r}: give pictures of at least two")
+    if len(classes) > ways:
+        raise InputError(f"{folder} has {len(classes)} classes, the run tells {ways} apart: leave some out")
+
+
+def list_pictures(folder: Path) -> Listing:
+    """What a folder (or archive) holds; it must hold pictures."""
+    found = listing(folder)
+    if not found.pictures:
+        raise InputError(f"{folder} holds no pictures: expected .jpg, .png, .bmp, .webp or .gif files")
+    return found
+
+
+def decoded(folder: Path, paths: Sequence[str], size: int) -> Iterator[tuple[list[str], np.ndarray]]:
+    """The pictures of these paths, some at a time, in the order in which the folder holds them."""
+    names: list[str] = []
+    some: list[np.ndarray] = []
+    for path, content in contents(folder, set(paths)):
+        names.append(path)
+        some.append(read_picture(folder, path, content, size))
+        if len(names) == AT_ONCE:
+            yield names, np.stack(some)
+            names, some = [], []
+    if names:
+        yield names, np.stack(some)
+
+
+def read_picture(folder: Path, path: str, content: bytes, size: int) -> np.ndarray:
+    """One picture, values from 0 to 1."""
+    try:
+        return decode(content, size).astype(np.float32) / 255
+    except Exception as error:  # a damaged picture makes Pillow raise nearly anything
+        raise InputError(f"{folder}/{path} cannot be read as a picture ({error}): mend it or leave it out") from error

@@ -1,0 +1,1 @@
+"""Reading, checking and encoding people's tables."""
