@@ -1,4 +1,4 @@
-"""Seconds a meta-step on pictures, ours and PyTorch's, on the same work in one run; a JSON file.
+"""Seconds a meta-step on images, ours and PyTorch's, on the same work in one run; a JSON file.
 
     python benchmarks/images.py --out results/benchmark-images.json
 
@@ -6,7 +6,7 @@ First both are given the same weights and tasks, in float64, and must agree on t
 Then each row has a process of its own, so that its peak memory is its own. It is started twice: the first time it
 compiles, the second time it finds what was compiled on disk, as `metagrove` does. Rows that are compared take turns
 (some rounds, the best counts), so that a busy moment of the machine does not fall on one of them alone.
-Pictures are random bytes: no data are needed.
+Images are random bytes: no data are needed.
 """
 
 import argparse
@@ -69,18 +69,18 @@ BUSY = 0.5  # processes that want a core before the measurement begins
 
 
 def random_pool(size: int) -> np.ndarray:
-    """Pictures as bytes: (classes, pictures of each, height, width, 3)."""
+    """Images as bytes: (classes, images of each, height, width, 3)."""
     return np.random.default_rng(0).integers(0, 256, (CLASSES, PICTURES, size, size, 3), np.uint8)
 
 
 def random_episodes(size: int) -> Any:
-    """Our tasks, from random pictures in place of a prepared pool's."""
+    """Our tasks, from random images in place of a prepared pool's."""
     import jax.numpy as jnp
 
     from metagrove.sources.images import Episodes
 
     return Episodes(
-        pictures=jnp.asarray(random_pool(size).reshape(-1, size, size, 3)),
+        images=jnp.asarray(random_pool(size).reshape(-1, size, size, 3)),
         starts=jnp.arange(CLASSES)[None] * PICTURES,
         counts=jnp.full((1, CLASSES), PICTURES),
         weights=jnp.ones(1),
@@ -92,7 +92,7 @@ def random_episodes(size: int) -> Any:
 
 
 def our_config(name: str, size: int, **settings: Any) -> Any:
-    """The preset for pictures with this row's learner."""
+    """The preset for images with this row's learner."""
     from metagrove.config.presets import preset
 
     learner, own = OURS[name]
@@ -129,8 +129,8 @@ def peers(size: int) -> Callable[[int], None]:
     import torch
     from peers import make_images
 
-    pictures = torch.from_numpy(random_pool(size)).permute(0, 1, 4, 2, 3).contiguous()
-    step = make_images(pictures, tasks=TASKS, filters=FILTERS, outer_lr=OUTER_LR, episode=EPISODE, inner=INNER)
+    images = torch.from_numpy(random_pool(size)).permute(0, 1, 4, 2, 3).contiguous()
+    step = make_images(images, tasks=TASKS, filters=FILTERS, outer_lr=OUTER_LR, episode=EPISODE, inner=INNER)
 
     def steps(count: int) -> None:
         for _ in range(count):
@@ -259,14 +259,14 @@ def peer_tasks(tasks: Any) -> list[Any]:
     """Our batch of tasks as PyTorch's."""
     import torch
 
-    def pictures(x: Any) -> Any:
+    def images(x: Any) -> Any:
         return torch.from_numpy(np.array(x).transpose(0, 1, 4, 2, 3).copy())
 
     def labels(y: Any) -> Any:
         return torch.from_numpy(np.array(y).argmax(-1))
 
     support, query = tasks.support, tasks.query
-    return list(zip(pictures(support.x), labels(support.y), pictures(query.x), labels(query.y), strict=True))
+    return list(zip(images(support.x), labels(support.y), images(query.x), labels(query.y), strict=True))
 
 
 def differences() -> Row:
@@ -367,7 +367,7 @@ def report(args: argparse.Namespace) -> Row:
     return {
         "about": (
             f"one meta-step: {TASKS} tasks, {EPISODE['ways']}-way {EPISODE['shots']}-shot, {EPISODE['queries']} query "
-            f"pictures a class, Conv-4 with {FILTERS} filters, Adam; MAML and HSML take {INNER['inner_steps']} inner "
+            f"images a class, Conv-4 with {FILTERS} filters, Adam; MAML and HSML take {INNER['inner_steps']} inner "
             "steps, second order; the others as their presets have them; one task in flight where not said; "
             "peak_memory_mb is the whole process's at its first start, when it compiles, again_memory_mb at a later "
             "one, when what was compiled is on disk; imports_mb is what it had before any work"
@@ -389,7 +389,7 @@ def torch_version() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[28, 84], help="heights of the pictures, 16 or more")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[28, 84], help="heights of the images, 16 or more")
     parser.add_argument("--rounds", type=int, default=3, help="how often each row is measured; the best counts")
     parser.add_argument("--steps", type=int, default=4, help="most meta-steps of a measurement")
     parser.add_argument("--seconds", type=float, default=6.0, help="about the longest that it takes")

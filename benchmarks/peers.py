@@ -3,7 +3,7 @@
 Second order, the network of the toy experiment, tasks drawn as `metagrove.Functions` draws them (one batch of
 numbers is reused, so that no peer pays for drawing them).
 
-And MAML on pictures: the network of `metagrove.nets.conv4`, a loop over tasks that are drawn from a pool in memory.
+And MAML on images: the network of `metagrove.nets.conv4`, a loop over tasks that are drawn from a pool in memory.
 """
 
 import itertools
@@ -20,7 +20,7 @@ BLOCKS = 4
 EPSILON = 1e-3
 Params = list[Tensor]
 ImageTask = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Support pictures and labels, query pictures and labels."""
+"""Support images and labels, query images and labels."""
 
 
 def network() -> torch.nn.Module:
@@ -104,7 +104,7 @@ def conv4_params(size: int, filters: int, ways: int) -> Params:
 
 
 def conv4(params: Params, x: Tensor) -> Tensor:
-    """Logits of a set of pictures, normalised by the set's own statistics."""
+    """Logits of a set of images, normalised by the set's own statistics."""
     *blocks, weight, bias = params
     for kernel, shift in zip(blocks[::2], blocks[1::2], strict=True):
         x = F.conv2d(x, kernel, padding=1)
@@ -123,10 +123,10 @@ def query_loss(params: Params, task: ImageTask, *, inner_lr: float, inner_steps:
     return F.cross_entropy(conv4(params, query_x), query_y)
 
 
-def draw_task(pictures: Tensor, *, ways: int, shots: int, queries: int) -> ImageTask:
-    """From a pool of (classes, pictures of each, 3, height, width), in bytes."""
-    classes = torch.randperm(len(pictures))[:ways]
-    chosen = [pictures[c, torch.randperm(pictures.shape[1])[: shots + queries]] for c in classes]
+def draw_task(images: Tensor, *, ways: int, shots: int, queries: int) -> ImageTask:
+    """From a pool of (classes, images of each, 3, height, width), in bytes."""
+    classes = torch.randperm(len(images))[:ways]
+    chosen = [images[c, torch.randperm(images.shape[1])[: shots + queries]] for c in classes]
     x, labels = torch.stack(chosen).float() / 255, torch.arange(ways)
     return (
         x[:, :shots].flatten(0, 1),
@@ -137,17 +137,17 @@ def draw_task(pictures: Tensor, *, ways: int, shots: int, queries: int) -> Image
 
 
 def make_images(
-    pictures: Tensor, *, tasks: int, filters: int, outer_lr: float, episode: dict[str, int], inner: dict[str, float]
+    images: Tensor, *, tasks: int, filters: int, outer_lr: float, episode: dict[str, int], inner: dict[str, float]
 ) -> Callable[[], float]:
     """A function that makes one meta-step of MAML and tells the loss; a task's graph is gone before the next begins."""
-    params = conv4_params(pictures.shape[-1], filters, episode["ways"])
+    params = conv4_params(images.shape[-1], filters, episode["ways"])
     optimizer = torch.optim.Adam(params, lr=outer_lr)
 
     def step() -> float:
         optimizer.zero_grad()
         total = 0.0
         for _ in range(tasks):
-            loss = query_loss(params, draw_task(pictures, **episode), **inner) / tasks
+            loss = query_loss(params, draw_task(images, **episode), **inner) / tasks
             loss.backward()
             total += loss.item()
         optimizer.step()

@@ -88,6 +88,6 @@ def value_run(folder):
     return schema_run(folder, VALUES, BMAML(net=NET, particles=3, inner_lr=0.01))
 
 
-def picture_run(folder):
+def image_run(folder):
     source = Images(datasets=("mine",), size=8, ways=3)
     return untrained(folder, Config(source, ProtoNet(net=Conv4Net(filters=4, blocks=1))))

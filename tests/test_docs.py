@@ -58,7 +58,7 @@ def test_links_lead_somewhere(path):
 
 
 def image_row(label, validation, **scores):
-    """A row of a result as the tables about pictures read it."""
+    """A row of a result as the tables about images read it."""
     values = {name: [float(one) for one in text.split()] for name, text in scores.items()}
     families = {name: {"value": sum(them) / len(them), "value_ci95": 0.3} for name, them in values.items()}
     average = sum(one["value"] for one in families.values()) / len(families)

@@ -17,7 +17,7 @@ class Adapt:
     run: Positional[str]
     """A run folder, or the name of a released model."""
     support: Path
-    """The rows to adapt to, CSV or Parquet with inputs and targets; for pictures a folder class/*.jpg."""
+    """The rows to adapt to, CSV or Parquet with inputs and targets; for images a folder class/*.jpg."""
     out: Path
     """The folder that keeps the adapted task, for `metagrove predict` and `metagrove export`."""
     steps: int | None = None
@@ -41,7 +41,7 @@ class Predict:
     model: Positional[str]
     """A folder that `metagrove adapt` wrote; with --support, a run folder or the name of a released model."""
     input: Path
-    """The rows, CSV or Parquet with the inputs; for pictures a folder. Of any size."""
+    """The rows, CSV or Parquet with the inputs; for images a folder. Of any size."""
     out: Path
     """Where the predictions go, a CSV file with a line for each row."""
     support: Path | None = None

@@ -76,7 +76,7 @@ class List:
 
 @dataclasses.dataclass(frozen=True)
 class Show:
-    """Draw a run's figures: training curve, soft assignments beside fitted curves or pictures, t-SNE of image runs."""
+    """Draw a run's figures: training curve, soft assignments beside fitted curves or images, t-SNE of image runs."""
 
     run: Positional[str]
     """A run folder, or the name of a released model."""
@@ -142,7 +142,7 @@ class Reproduce:
     budget: BudgetName = "paper"
     """paper: its number of meta-steps; small: fewer, without a search; quick: a look, on fewer test tasks too."""
     size: int | None = None
-    """Height and width of pictures, if not the paper's 84."""
+    """Height and width of images, if not the paper's 84."""
     only: str = "*"
     """Search and train just the rows whose label matches, e.g. "*, 10-shot", and write no result yet."""
     train: bool = True
@@ -195,7 +195,7 @@ USAGE = """\
 metagrove learns how to learn from many small problems that are not all alike.
 
   metagrove train PRESET [--learner NAME] [settings]   train; `metagrove train PRESET --help` lists every setting
-  metagrove train own --tasks TABLES --target NAME     train on your own tables; own-images: on a pool of pictures
+  metagrove train own --tasks TABLES --target NAME     train on your own tables; own-images: on a pool of images
   metagrove adapt RUN --support ROWS --out FOLDER      fit a run to a new task of yours, from a few rows
   metagrove predict FOLDER --input ROWS --out CSV      predict for new rows (RUN --support ROWS does both at once)
   metagrove export FOLDER --out MODEL                  an adapted task for use without this package
@@ -206,7 +206,7 @@ metagrove learns how to learn from many small problems that are not all alike.
   metagrove list                                       presets, learners and released models
   metagrove demo                                       a tour of about two minutes
   metagrove reproduce NAME                             a whole experiment, resumable
-  metagrove data list | prepare | verify               pictures for the image experiments: bring or fetch them
+  metagrove data list | prepare | verify               images for the image experiments: bring or fetch them
 
 RUN is a run folder or a released model's name. --debug shows the traceback of an error.
 
@@ -315,7 +315,7 @@ def train_usage() -> str:
             "",
             *lines,
             f"  {'own':<20} your own tables: --tasks FILE_OR_FOLDER --task-column NAME --target NAME",
-            f"  {'own-images':<20} a pool of your own pictures: --pool NAME",
+            f"  {'own-images':<20} a pool of your own images: --pool NAME",
             "",
             "`metagrove train PRESET --help` lists every setting.",
         ]

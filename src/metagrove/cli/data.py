@@ -10,7 +10,7 @@ import tyro
 DAMAGED = 3
 USAGE = """\
 metagrove data list                                  official datasets, and the pools prepared here
-metagrove data prepare NAME --from FOLDER_OR_ARCHIVE make a pool of pictures (--download fetches an official one)
+metagrove data prepare NAME --from FOLDER_OR_ARCHIVE make a pool of images (--download fetches an official one)
 metagrove data verify [NAME]                         compute checksums anew
 """
 
@@ -31,10 +31,10 @@ class DataList:
 
 @dataclasses.dataclass(frozen=True)
 class DataPrepare:
-    """Make a pool of pictures, once, from an official archive or from class folders of your own."""
+    """Make a pool of images, once, from an official archive or from class folders of your own."""
 
     name: tyro.conf.Positional[str]
-    """bird, texture, aircraft, fungi, mini-imagenet, or a name for pictures of your own."""
+    """bird, texture, aircraft, fungi, mini-imagenet, or a name for images of your own."""
     source: Annotated[Path | None, tyro.conf.arg(name="from")] = None
     """A folder, tar or zip: class/*.jpg, train|val|test/class/*.jpg, or an official archive as it was fetched."""
     download: bool = False
@@ -44,7 +44,7 @@ class DataPrepare:
     size: int = 84
     """Width and height in pixels."""
     min_images: int = 16
-    """Pictures that each class must have: shots and queries of a task."""
+    """Images that each class must have: shots and queries of a task."""
     ways: int = 5
     """Classes that each meta-split must have."""
     splits: tuple[float, float, float] = (64.0, 16.0, 20.0)
@@ -80,9 +80,7 @@ class DataPrepare:
         if self.source is not None:
             return self.source
         if self.name not in OFFICIAL:
-            raise InputError(
-                f"--download knows {', '.join(OFFICIAL)}; got {self.name!r}: pass its pictures with --from"
-            )
+            raise InputError(f"--download knows {', '.join(OFFICIAL)}; got {self.name!r}: pass its images with --from")
         official = OFFICIAL[self.name]
         return fetch(self.name, official.at(self.url), self.data / "archives")
 

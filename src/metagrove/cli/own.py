@@ -26,7 +26,7 @@ from metagrove.train.loop import train as train_into
 
 ABOUT = {
     "own": "your own tables: a folder of files, one a task, or one long table with a task column",
-    "own-images": "a pool of your own pictures, made by `metagrove data prepare`",
+    "own-images": "a pool of your own images, made by `metagrove data prepare`",
 }
 AUTO = ["--clusters", "auto"]
 WAYS, QUERIES = 5, 15
@@ -49,7 +49,7 @@ class OwnTables:
 
 @dataclasses.dataclass(frozen=True)
 class OwnImages:
-    """Settings of one training on own pictures."""
+    """Settings of one training on own images."""
 
     config: Config
     out: Path | None = None
@@ -65,13 +65,13 @@ class ImageData:
     pool: tuple[str, ...] = ()
     """One or more pools; `metagrove data list` shows them."""
     size: int = 0
-    """Height and width of the pictures; by default the largest that every pool was prepared at."""
+    """Height and width of the images; by default the largest that every pool was prepared at."""
     ways: int = 0
     """Classes of a task; by default 5, or fewer where a pool has fewer."""
     shots: int = 1
-    """Support pictures of each class."""
+    """Support images of each class."""
     queries: int = 0
-    """Query pictures of each class; by default 15, or fewer where a class has fewer."""
+    """Query images of each class; by default 15, or fewer where a class has fewer."""
     data: str = "data"
     """Folder of the prepared pools."""
 
@@ -176,7 +176,7 @@ def without(command: str, *options: str) -> str:
 
 
 def image_source(data: ImageData) -> Images:
-    """Tasks that the pools can give: no more ways and queries than they have classes and pictures."""
+    """Tasks that the pools can give: no more ways and queries than they have classes and images."""
     if not data.pool:
         raise InputError(
             "say which pool: --pool NAME; `metagrove data list` shows them, `metagrove data prepare` makes one"
@@ -186,8 +186,8 @@ def image_source(data: ImageData) -> Images:
     fewest = min(sum(c.split == split for c in one.classes) for one in pools for split in pool.SPLITS)
     smallest = min(c.count for one in pools for c in one.classes)
     if fewest < 2 or smallest <= data.shots:
-        needs = f"a split has {fewest} classes and a class {smallest} pictures"
-        raise InputError(f"{' and '.join(data.pool)}: {needs}, tasks need 2 classes and {data.shots + 1} pictures")
+        needs = f"a split has {fewest} classes and a class {smallest} images"
+        raise InputError(f"{' and '.join(data.pool)}: {needs}, tasks need 2 classes and {data.shots + 1} images")
     queries = data.queries or min(QUERIES, smallest - data.shots)
     return Images(
         datasets=data.pool,

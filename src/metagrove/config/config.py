@@ -208,9 +208,9 @@ def growth_errors(config: Config) -> list[str]:
         problems += [f"growth_threshold must be positive, got {growth.growth_threshold}"]
     if learner.clusters[0] < 2:
         problems += [f"clusters must begin with two or more to grow, got {learner.clusters}"]
-    if learner.start_tasks or learner.gate_sees_shares:
+    if learner.start_tasks or learner.gate_on_assignments:
         problems += [
-            "growth_window must be 0 with start_tasks or gate_sees_shares: their clusters are as many as at first"
+            "growth_window must be 0 with start_tasks or gate_on_assignments: their clusters are as many as at first"
         ]
     if growth.growth_start == "unchanged" and (growth.growth_parents or not learner.masses):
         problems += ["growth_start unchanged needs --masses, and --no-growth-parents"]

@@ -56,7 +56,7 @@ def cluster_candidates(num_tasks: int) -> tuple[tuple[int, ...], ...]:
 
 
 def image_config(source: Images) -> Config:
-    """HSML for a pool of pictures; a shallower net where pictures are small."""
+    """HSML for a pool of images; a shallower net where images are small."""
     blocks = max(1, min(4, source.size.bit_length() - 1))
     learner = dataclasses.replace(IMAGE_HSML, net=Conv4Net(blocks=blocks))
     return Config(source, learner, SMALL_TRAINING)

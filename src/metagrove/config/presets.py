@@ -50,14 +50,14 @@ BEST_IMAGE_HSML = dataclasses.replace(
     IMAGE_HSML,
     aggregator="attention",
     attention_layers=2,
-    picture_look="moments",
+    image_features="moments",
     embedding_scale=0.03,
     scales=(0.7, 1.0),
     relative_scales=True,
     start_tasks=2000,
     gate="affine",
     gate_rank=16,
-    gate_sees_shares=True,
+    gate_on_assignments=True,
     reconstruction_weight=0.0,
 )
 IMAGE_TRAINING = Training(
@@ -93,7 +93,7 @@ PRESETS: dict[str, Preset] = {
         "the same budget, our best learner, 10 points", Config(Functions(shots=10), BEST, COSINE)
     ),
     "images-1shot": Preset(
-        "the paper's protocol, table 2, 1 shot: pictures of 84 px, for a GPU",
+        "the paper's protocol, table 2, 1 shot: images of 84 px, for a GPU",
         Config(Images(), IMAGE_HSML, IMAGE_TRAINING),
     ),
     "images-5shot": Preset(

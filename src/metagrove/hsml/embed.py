@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.losses import mse
 from metagrove.nets.attention import AttentionAggregator
-from metagrove.nets.encoder import PictureEncoder
+from metagrove.nets.encoder import ImageEncoder
 from metagrove.nets.linear import Linear
 from metagrove.nets.order import RowOrder, read_rows
 from metagrove.nets.pooling import PoolingAggregator
@@ -24,7 +24,7 @@ Aggregator = RecurrentAggregator | PoolingAggregator | AttentionAggregator
 class Embedder(eqx.Module):
     """F on each example, one fully connected layer on [x; y] or convolutions, and an aggregator over its outputs."""
 
-    example_net: Linear | PictureEncoder
+    example_net: Linear | ImageEncoder
     aggregator: Aggregator
     input_scale: float = eqx.field(static=True)
     outward: Linear | None = None
@@ -43,7 +43,7 @@ class Embedder(eqx.Module):
     def embed_examples(self, support: Examples) -> Float[Array, "n e"]:
         """F(x, y)."""
         x, y = support.x * self.input_scale, support.y
-        if isinstance(self.example_net, PictureEncoder):
+        if isinstance(self.example_net, ImageEncoder):
             return self.example_net(x, y)
         return self.example_net(jnp.concatenate([x, y * self.input_scale], axis=1))
 

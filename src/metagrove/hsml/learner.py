@@ -21,7 +21,7 @@ from metagrove.hsml.embed import AggregatorName, Embedder, Frame, make_aggregato
 from metagrove.hsml.start import find_clusters, look_at
 from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
-from metagrove.nets.encoder import PictureLook, make_example_net
+from metagrove.nets.encoder import ImageFeatures, make_example_net
 from metagrove.nets.gate import Gate, GateForm, apply_gate
 from metagrove.nets.linear import Linear
 from metagrove.nets.order import RowOrder
@@ -58,8 +58,8 @@ class HSML(GradientLearner):
     """d, the size of a task's embedding and of every cluster's representation."""
     input_scale: float = 1.0
     """Multiplies x and y before F."""
-    picture_look: PictureLook = "places"
-    """What F sees of a picture: values as they lie in it, or moments over its pixels (beyond the paper)."""
+    image_features: ImageFeatures = "places"
+    """What F sees of an image: values as they lie in it, or moments over its pixels (beyond the paper)."""
     embedding_scale: float = 1.0
     """Multiplies g; with a small one the gate leans on the clusters before it leans on the single task."""
     attention_layers: int = 3
@@ -83,7 +83,7 @@ class HSML(GradientLearner):
     """How the initialisation is tailored: the paper's sigmoid, affine (beyond the paper), or none (that is MAML)."""
     gate_rank: int = 0
     """If set, the gate's layer is a product of two of this rank: small enough to release with an image model."""
-    gate_sees_shares: bool = False
+    gate_on_assignments: bool = False
     """Let the gate see the task's share of each first cluster, beside g and h^L; beyond the paper."""
     reconstruction_weight: float = 0.01
     """ξ, the weight of the reconstruction loss."""
@@ -117,7 +117,7 @@ class HSML(GradientLearner):
         net_key, aggregator_key, example_key, cluster_key, gate_key = jax.random.split(key, 5)
         net = self.net(spec, key=net_key)
         params = eqx.filter(net, eqx.is_inexact_array)
-        example_net, example_dim = make_example_net(spec, self.example_dim, self.picture_look, key=example_key)
+        example_net, example_dim = make_example_net(spec, self.example_dim, self.image_features, key=example_key)
         aggregator = make_aggregator(
             self.aggregator,
             example_dim,
@@ -147,14 +147,14 @@ class HSML(GradientLearner):
     def gate_input(
         self, task_embedding: Float[Array, " d"], root_repr: Float[Array, " d"], assignments: tuple[Array, ...]
     ) -> Float[Array, " i"]:
-        """[g ⊕ h^L], and with `gate_sees_shares` p^{0→k} of the first clusters."""
-        shares = [assignments[0][0]] if self.gate_sees_shares else []
+        """[g ⊕ h^L], and with `gate_on_assignments` p^{0→k} of the first clusters."""
+        shares = [assignments[0][0]] if self.gate_on_assignments else []
         return jnp.concatenate([task_embedding, root_repr, *shares])
 
     @property
     def gate_input_dim(self) -> int:
         """How many numbers that is."""
-        return 2 * self.task_dim + (self.clusters[0] if self.gate_sees_shares else 0)
+        return 2 * self.task_dim + (self.clusters[0] if self.gate_on_assignments else 0)
 
     def start(self, meta: HSMLMeta, tasks: TaskDraw, *, key: PRNGKeyArray) -> HSMLMeta:
         if not self.start_tasks:

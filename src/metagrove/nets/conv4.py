@@ -1,8 +1,8 @@
-"""The base learner for pictures (paper, section 6.2): four blocks of convolution, normalisation, ReLU and 2×2 max
+"""The base learner for images (paper, section 6.2): four blocks of convolution, normalisation, ReLU and 2×2 max
 pooling, then a linear layer and log-softmax.
 
 Normalisation uses the statistics of the set that is looked at: of the queries when queries are classified, so that a
-prediction depends on the other pictures of its set (transductive). With `statistics="support"` they are always those of
+prediction depends on the other images of its set (transductive). With `statistics="support"` they are always those of
 the support set, and it does not.
 """
 
@@ -26,14 +26,14 @@ Statistics = Literal["batch", "support"]
 
 
 class Conv4(eqx.Module):
-    """Maps a set of pictures to log-probabilities. The bias of a block is added after normalisation."""
+    """Maps a set of images to log-probabilities. The bias of a block is added after normalisation."""
 
     kernels: tuple[Float[Array, "..."], ...]
     biases: tuple[Float[Array, "..."], ...]
     head_weight: Float[Array, "..."]
     head_bias: Float[Array, "..."]
     context: Examples | None = None
-    """The support set whose statistics are used; without it, those of the pictures that are looked at."""
+    """The support set whose statistics are used; without it, those of the images that are looked at."""
     statistics: Statistics = eqx.field(static=True, default="batch")
 
     def __call__(
@@ -64,7 +64,7 @@ class Conv4(eqx.Module):
     def blocks(
         self, x: Float[Array, "n h w c"], mask: Bool[Array, " n"], after_layer: AfterLayer | None
     ) -> Float[Array, "n f"]:
-        """All blocks, with the statistics of the pictures where `mask` holds."""
+        """All blocks, with the statistics of the images where `mask` holds."""
         for layer, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
             values, mean, variance = convolve(x, kernel, mask, pixels=layer == 0)
             scale = jax.lax.rsqrt(jnp.maximum(variance, 0) + EPSILON)  # E[x²] - E[x]² may round below 0
@@ -99,7 +99,7 @@ class Conv4(eqx.Module):
 def convolve(
     x: Float[Array, "n h w c"], kernel: Float[Array, "3 3 c o"], mask: Bool[Array, " n"], *, pixels: bool
 ) -> tuple[Float[Array, "n h w o"], Float[Array, " o"], Float[Array, " o"]]:
-    """x * w, and the mean and variance of each of its channels over the pictures where `mask` holds.
+    """x * w, and the mean and variance of each of its channels over the images where `mask` holds.
 
     Where x are pixels, nothing of them is adapted: the mean m and covariance C of their 3×3 neighbourhoods are
     constants, and those of x * w are mᵀw and wᵀCw, without another look at the values.
@@ -128,12 +128,12 @@ def affine(x: Float[Array, "n h w c"], scale: Float[Array, " c"], shift: Float[A
 
 @dataclasses.dataclass(frozen=True)
 class Conv4Net:
-    """Draws a `Conv4` for a source's pictures and number of classes."""
+    """Draws a `Conv4` for a source's images and number of classes."""
 
     filters: int = 32
     """Channels of each block of the base net."""
     blocks: int = 4
-    """Its blocks; each halves the picture."""
+    """Its blocks; each halves the image."""
     statistics: Statistics = "batch"
     """Whose mean and variance normalise: those of the set that is looked at, or always the support set's."""
 
@@ -143,7 +143,7 @@ class Conv4Net:
 
     def __call__(self, spec: Spec, *, key: PRNGKeyArray) -> Conv4:
         if len(spec.x_shape) != 3:
-            raise InputError(f"Conv-4 reads pictures (height, width, channels), not inputs of shape {spec.x_shape}")
+            raise InputError(f"Conv-4 reads images (height, width, channels), not inputs of shape {spec.x_shape}")
         height, width, channels = spec.x_shape
         if min(height, width) >> self.blocks == 0:
             raise InputError(f"{self.blocks} blocks leave nothing of {height}×{width} pixels: lower --blocks")

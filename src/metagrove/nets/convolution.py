@@ -4,7 +4,7 @@ y = x * w          dx = y' * ŵ  (ŵ: turned by 180°, inputs and outputs exchan
 and for the correlation ⋆, with cotangent v:   dx = y' * v̂,   dy' = x * v
 
 So the two operations are closed under differentiation: whatever derivative is asked for is made of them again. The
-compiler's own rule for ⋆ is a convolution with a kernel as large as the picture, which is slow on a CPU; here it is a
+compiler's own rule for ⋆ is a convolution with a kernel as large as the image, which is slow on a CPU; here it is a
 matrix product for each place of the kernel. Of few channels, as colours, the neighbours of each pixel are gathered, and
 x * w is one matrix product. On GPU and TPU `conv` is the plain convolution, whose derivatives are fast.
 """
@@ -51,7 +51,7 @@ def correlate(x: Images, dy: Float[Array, "n h w o"], size: int) -> Kernel:
 
 
 def neighbours(x: Images, size: int) -> list[Images]:
-    """size² pictures: for each pixel what stands up left of it, ..., down right; zeros outside."""
+    """size² images: for each pixel what stands up left of it, ..., down right; zeros outside."""
     padded = with_border(x, size // 2)
     height, width = x.shape[1:3]
     return [padded[:, i : i + height, j : j + width] for i in range(size) for j in range(size)]
@@ -70,7 +70,7 @@ def gathered(x: Images, size: int) -> Float[Array, "n h w _"]:
 
 
 def with_border(x: Images, reach: int) -> Float[Array, "n _ _ i"]:
-    """The pictures with zeros around them."""
+    """The images with zeros around them."""
     return jnp.pad(x, ((0, 0), (reach, reach), (reach, reach), (0, 0)))
 
 

@@ -1,6 +1,6 @@
-"""What turns pictures into vectors.
+"""What turns images into vectors.
 
-- `PictureEncoder` is the paper's F(x, y) for pictures: two blocks of 5×5 convolution, ReLU and max pooling, then two
+- `ImageEncoder` is the paper's F(x, y) for images: two blocks of 5×5 convolution, ReLU and max pooling, then two
   fully connected layers, with the label's one-hot code beside what they put out.
 - `StridedEncoder` is MUMOMAML's: four convolutions of stride 2 with batch normalisation, the mean over pixels, a linear
   layer, the mean over the set. It does not look at labels.
@@ -21,27 +21,27 @@ from metagrove.nets.max_pool import max_pool
 from metagrove.task import Examples, Spec
 
 FILTERS, HIDDEN = 32, 384
-"""Channels and width of the paper's F for pictures."""
+"""Channels and width of the paper's F for images."""
 PIXEL_MEAN, PIXEL_SD = 0.45, 0.25
-"""About those of photographs. Uncentred, all pictures look alike to a fresh net: what they share outweighs the rest."""
+"""About those of photographs. Uncentred, all images look alike to a fresh net: what they share outweighs the rest."""
 SMALL = 1e-4
-PictureLook = Literal["places", "moments"]
+ImageFeatures = Literal["places", "moments"]
 RELU_GAIN = 2**0.5
 """Makes up for the half that ReLU takes away."""
 
 
-class PictureEncoder(eqx.Module):
-    """F: each picture of a set, with its label, to a vector of `dim` + classes numbers.
+class ImageEncoder(eqx.Module):
+    """F: each image of a set, with its label, to a vector of `dim` + classes numbers.
 
-    `look` says what the fully connected layers see: the last block's values as they lie in the picture, or, beyond the
-    paper, mean and standard deviation over the pixels of each block's channels, which tell kinds of pictures apart.
+    `look` says what the fully connected layers see: the last block's values as they lie in the image, or, beyond the
+    paper, mean and standard deviation over the pixels of each block's channels, which tell kinds of images apart.
     """
 
     kernels: tuple[Float[Array, "..."], ...]
     layers: tuple[Linear, Linear]
-    look: PictureLook = eqx.field(static=True)
+    look: ImageFeatures = eqx.field(static=True)
 
-    def __init__(self, spec: Spec, dim: int, look: PictureLook, *, key: PRNGKeyArray):
+    def __init__(self, spec: Spec, dim: int, look: ImageFeatures, *, key: PRNGKeyArray):
         height, width, channels = spec.x_shape
         keys = jax.random.split(key, 4)
         shapes = [(5, 5, channels, FILTERS), (5, 5, FILTERS, FILTERS)]
@@ -61,16 +61,16 @@ class PictureEncoder(eqx.Module):
 
 
 def make_example_net(
-    spec: Spec, dim: int, look: PictureLook = "places", *, key: PRNGKeyArray
-) -> tuple[Linear | PictureEncoder, int]:
-    """F for tables or for pictures, and how many numbers it puts out."""
+    spec: Spec, dim: int, look: ImageFeatures = "places", *, key: PRNGKeyArray
+) -> tuple[Linear | ImageEncoder, int]:
+    """F for tables or for images, and how many numbers it puts out."""
     if len(spec.x_shape) == 1:
         return Linear(spec.x_shape[0] + spec.y_dim, dim, key=key), dim
-    return PictureEncoder(spec, dim, look, key=key), dim + spec.y_dim
+    return ImageEncoder(spec, dim, look, key=key), dim + spec.y_dim
 
 
 class StridedEncoder(eqx.Module):
-    """The mean over a set of pictures of what four convolutions make of each."""
+    """The mean over a set of images of what four convolutions make of each."""
 
     kernels: tuple[Float[Array, "..."], ...]
     scales: tuple[Float[Array, "..."], ...]

@@ -43,7 +43,7 @@ def spread(pooled: Pooled, place: Place) -> Full:
 
 
 def quarters(x: Full) -> list[Pooled]:
-    """The four pictures of upper left, upper right, lower left and lower right pixels."""
+    """The four images of upper left, upper right, lower left and lower right pixels."""
     n, height, width, channels = x.shape
     blocks = x.reshape(n, height // 2, 2, width // 2, 2, channels)
     return [blocks[:, :, i, :, j] for i in (0, 1) for j in (0, 1)]

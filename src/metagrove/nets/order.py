@@ -12,7 +12,7 @@ from metagrove.task import Examples
 
 RowOrder = Literal["random", "sorted"]
 SUMMARIES = 2
-"""Numbers that pictures are sorted by: fixed random sums of their pixels."""
+"""Numbers that images are sorted by: fixed random sums of their pixels."""
 
 
 def read_rows(
@@ -44,7 +44,7 @@ def read_rows(
 
 
 def sorted_places(support: Examples) -> Int[Array, " n"]:
-    """Where the rows stand in their order: real rows first, by x and then by y; pictures by y and a few sums of x."""
+    """Where the rows stand in their order: real rows first, by x and then by y; images by y and a few sums of x."""
     x = support.x.reshape(len(support.x), -1)
     if support.x.ndim > 2:
         sums = np.random.default_rng(0).normal(size=(x.shape[1], SUMMARIES)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Train on people's own tables or pictures: read, size a config, train, and set yardsticks beside it."""
+"""Train on people's own tables or images: read, size a config, train, and set yardsticks beside it."""
 
 import csv
 import dataclasses

@@ -1,4 +1,4 @@
-"""The rows of tables about pictures, from results of image experiments."""
+"""The rows of tables about images, from results of image experiments."""
 
 import math
 from collections import Counter

@@ -42,7 +42,7 @@ class ExperimentContext:
     budget: Budget
     folder: Path
     size: int | None = None
-    """Of the pictures, if not the preset's."""
+    """Of the images, if not the preset's."""
 
 
 def reproduce(

@@ -1,6 +1,6 @@
-"""A folder, tar or zip of pictures, read file by file: nothing is ever unpacked to disk.
+"""A folder, tar or zip of images, read file by file: nothing is ever unpacked to disk.
 
-An archive is read from its beginning to its end, twice: once for its listing, once for the pictures wanted. That is
+An archive is read from its beginning to its end, twice: once for its listing, once for the images wanted. That is
 the only order in which a compressed tar of many gigabytes can be read at a bearable speed.
 """
 
@@ -24,7 +24,7 @@ TABLES = frozenset(
         *("train.csv", "val.csv", "test.csv"),
     }
 )
-"""Files of the official archives that say which picture is what."""
+"""Files of the official archives that say which image is what."""
 UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
 KNOWN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 """Ways of compression that a zip may use."""
@@ -36,9 +36,9 @@ Want = Callable[[str], bool]
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """What a source holds: paths of its pictures, tables by path, and how many other files."""
+    """What a source holds: paths of its images, tables by path, and how many other files."""
 
-    pictures: tuple[str, ...]
+    images: tuple[str, ...]
     tables: dict[str, str]
     others: int
 
@@ -59,16 +59,16 @@ class Listing:
 
 
 def listing(source: Path) -> Listing:
-    """Everything that can be known without opening a picture."""
-    pictures, tables, others = [], {}, 0
+    """Everything that can be known without opening an image."""
+    images, tables, others = [], {}, 0
     for path, content in members(source, is_table):
         if content is not None:
             tables[path] = content.decode("utf-8", "replace")
-        elif is_picture(path):
-            pictures.append(path)
+        elif is_image(path):
+            images.append(path)
         else:
             others += 1
-    return Listing(tuple(sorted(set(pictures))), tables, others)
+    return Listing(tuple(sorted(set(images))), tables, others)
 
 
 def contents(source: Path, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
@@ -84,8 +84,8 @@ def is_table(path: str) -> bool:
     return path.rpartition("/")[2] in TABLES and not is_hidden(path)
 
 
-def is_picture(path: str) -> bool:
-    """Whether the name is that of a picture; hidden files and what macOS adds to archives are not."""
+def is_image(path: str) -> bool:
+    """Whether the name is that of an image; hidden files and what macOS adds to archives are not."""
     return path.lower().endswith(PICTURES) and not is_hidden(path)
 
 
@@ -108,7 +108,7 @@ def members(source: Path, want: Want) -> Members:
 def reader(source: Path) -> Callable[[Path, Want], Members]:
     """How this source is read."""
     if not source.exists():
-        raise InputError(f"{source} does not exist: --from takes a folder of pictures, a tar (also .gz) or a zip")
+        raise InputError(f"{source} does not exist: --from takes a folder of images, a tar (also .gz) or a zip")
     if source.is_dir():
         return folder_members
     if tarfile.is_tarfile(source):
@@ -165,9 +165,9 @@ def inner_path(path: str, source: Path) -> str:
 
 
 def refuse_link(path: str, source: Path) -> None:
-    """Links and devices have no business among pictures."""
+    """Links and devices have no business among images."""
     raise InputError(
-        f"{source} holds {printable(path)!r}, which is a link or a device, not a file: refused; pack the pictures "
+        f"{source} holds {printable(path)!r}, which is a link or a device, not a file: refused; pack the images "
         "themselves (tar --dereference)"
     )
 

@@ -1,4 +1,4 @@
-"""One picture: bytes in, (size, size, 3) uint8 out."""
+"""One image: bytes in, (size, size, 3) uint8 out."""
 
 import io
 import warnings
@@ -10,7 +10,7 @@ from metagrove.pools.layouts import Box
 
 
 def decode(content: bytes, size: int, box: Box | None = None) -> np.ndarray:
-    """The picture, cropped to its box if it has one, as RGB, the whole frame resized to size × size."""
+    """The image, cropped to its box if it has one, as RGB, the whole frame resized to size × size."""
     with warnings.catch_warnings(), Image.open(io.BytesIO(content)) as opened:
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         image = ImageOps.exif_transpose(opened) if box is None else opened.crop(inside(box, opened.size))
@@ -27,7 +27,7 @@ def inside(box: Box, frame: tuple[int, int]) -> tuple[int, int, int, int]:
 
 
 def rgb(image: Image.Image) -> Image.Image:
-    """Any kind of picture as RGB: what is transparent becomes white, 16-bit grey becomes 8-bit."""
+    """Any kind of image as RGB: what is transparent becomes white, 16-bit grey becomes 8-bit."""
     if image.mode.startswith("I"):
         image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
     if image.has_transparency_data:

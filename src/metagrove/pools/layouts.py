@@ -1,7 +1,7 @@
-"""How pictures lie in a source: each layout turns a listing into pictures with their class, or says None.
+"""How images lie in a source: each layout turns a listing into images with their class, or says None.
 
 The official archives of Describable Textures and FGVCx Fungi are plain class folders (dtd/images/banded/*.jpg,
-images/10000_Suillus_granulatus/*.jpg), so `class_folders` reads them like anybody's own pictures.
+images/10000_Suillus_granulatus/*.jpg), so `class_folders` reads them like anybody's own images.
 """
 
 import csv
@@ -24,8 +24,8 @@ SPLIT_FOLDERS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Picture:
-    """One picture; the box is (left, top, right, bottom), the split is None where the source has no split."""
+class ImageFile:
+    """One image; the box is (left, top, right, bottom), the split is None where the source has no split."""
 
     class_name: str
     path: str
@@ -33,10 +33,10 @@ class Picture:
     split: str | None = None
 
 
-Layout = Callable[[Listing], list[Picture] | None]
+Layout = Callable[[Listing], list[ImageFile] | None]
 
 
-def cub(listing: Listing) -> list[Picture] | None:
+def cub(listing: Listing) -> list[ImageFile] | None:
     """CUB-200-2011: tables by image number beside images/; a box is x, y, width, height."""
     root = listing.folder_with("bounding_boxes.txt")
     if root is None:
@@ -44,52 +44,54 @@ def cub(listing: Listing) -> list[Picture] | None:
     class_names = dict(listing.rows(f"{root}classes.txt", 2))
     labels = dict(listing.rows(f"{root}image_class_labels.txt", 2))
     boxes = {number: box for number, *box in listing.rows(f"{root}bounding_boxes.txt", 5)}
-    pictures = []
+    images = []
     for number, path in listing.rows(f"{root}images.txt", 2):
         x, y, width, height = numbers(entry(boxes, number, "bounding_boxes.txt"))
         label = entry(labels, number, "image_class_labels.txt")
         box = (x, y, x + width, y + height)
-        pictures.append(Picture(entry(class_names, label, "classes.txt"), f"{root}images/{path}", box))
-    return pictures
+        images.append(ImageFile(entry(class_names, label, "classes.txt"), f"{root}images/{path}", box))
+    return images
 
 
-def fgvc(listing: Listing) -> list[Picture] | None:
+def fgvc(listing: Listing) -> list[ImageFile] | None:
     """FGVC-Aircraft: variants and boxes by image number; a box is its first and last column and row, from 1."""
     root = listing.folder_with("images_variant_trainval.txt")
     if root is None:
         return None
     boxes = {number: box for number, *box in listing.rows(f"{root}images_box.txt", 5)}
-    pictures = []
+    images = []
     for part in ("trainval", "test"):
         for number, variant in listing.rows(f"{root}images_variant_{part}.txt", 2):
             left, top, right, bottom = numbers(entry(boxes, number, "images_box.txt"))
             box = (left - 1, top - 1, right, bottom)
-            pictures.append(Picture(variant.strip(), f"{root}images/{number}.jpg", box))
-    return pictures
+            images.append(ImageFile(variant.strip(), f"{root}images/{number}.jpg", box))
+    return images
 
 
-def ravi(listing: Listing) -> list[Picture] | None:
-    """MiniImagenet after Ravi & Larochelle: train.csv, val.csv and test.csv (filename, label), pictures in images/."""
+def ravi(listing: Listing) -> list[ImageFile] | None:
+    """MiniImagenet after Ravi & Larochelle: train.csv, val.csv and test.csv (filename, label), images in images/."""
     if listing.folder_with("train.csv") is None:
         return None
-    by_name = {path.rpartition("/")[2]: path for path in listing.pictures}
-    pictures = []
+    by_name = {path.rpartition("/")[2]: path for path in listing.images}
+    images = []
     for part in ("train", "val", "test"):
         path = f"{listing.folder_with(f'{part}.csv') or ''}{part}.csv"
         for row in csv.DictReader(listing.tables.get(path, "").splitlines()):
             if not row.get("filename") or not row.get("label"):
                 raise InputError(f"{path} has no columns filename and label: get the one of Ravi & Larochelle")
-            pictures.append(Picture(row["label"], by_name.get(row["filename"], f"images/{row['filename']}")))
-    return pictures
+            images.append(ImageFile(row["label"], by_name.get(row["filename"], f"images/{row['filename']}")))
+    return images
 
 
-def class_folders(listing: Listing) -> list[Picture] | None:
+def class_folders(listing: Listing) -> list[ImageFile] | None:
     """class/*.jpg, with or without train, val and test above, within any number of enclosing folders."""
-    parts = without_enclosing([path.split("/") for path in listing.pictures])
-    named = zip(parts, listing.pictures, strict=True)
+    parts = without_enclosing([path.split("/") for path in listing.images])
+    named = zip(parts, listing.images, strict=True)
     if not any(is_split(inner) for inner in parts):
-        return [Picture(inner[0], path) for inner, path in named if len(inner) > 1] or None
-    return [Picture(inner[1], path, split=SPLIT_FOLDERS[inner[0].lower()]) for inner, path in named if is_split(inner)]
+        return [ImageFile(inner[0], path) for inner, path in named if len(inner) > 1] or None
+    return [
+        ImageFile(inner[1], path, split=SPLIT_FOLDERS[inner[0].lower()]) for inner, path in named if is_split(inner)
+    ]
 
 
 def without_enclosing(paths: list[list[str]]) -> list[list[str]]:
@@ -100,7 +102,7 @@ def without_enclosing(paths: list[list[str]]) -> list[list[str]]:
 
 
 def is_split(path: list[str]) -> bool:
-    """Whether this picture lies in a class folder below train, val or test."""
+    """Whether this image lies in a class folder below train, val or test."""
     return len(path) > 2 and path[0].lower() in SPLIT_FOLDERS
 
 

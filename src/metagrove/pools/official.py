@@ -1,7 +1,7 @@
-"""The five published datasets of the paper, as data: where they come from, how they lie, how many pictures are used.
+"""The five published datasets of the paper, as data: where they come from, how they lie, how many images are used.
 
 The class splits are those of the paper's appendix B, by name, in splits.json; MiniImagenet's are Ravi & Larochelle's.
-The paper does not tell which pictures of a class it took, only how many: the first so many by file name are taken here.
+The paper does not tell which images of a class it took, only how many: the first so many by file name are taken here.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ class Official:
 
     about: str
     images: int
-    """Pictures of a class that the paper uses."""
+    """Images of a class that the paper uses."""
     page: str
     """Where a person finds it."""
     url: str | None = None
@@ -71,7 +71,7 @@ OFFICIAL = {
     "mini-imagenet": Official(
         about="MiniImagenet, 100 classes of ImageNet; it has no official archive",
         images=600,
-        page="https://github.com/twitter-research/meta-learning-lstm (lists; the pictures are from image-net.org)",
+        page="https://github.com/twitter-research/meta-learning-lstm (lists; the images are from image-net.org)",
         layout=layouts.ravi,
     ),
 }

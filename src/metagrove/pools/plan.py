@@ -1,4 +1,4 @@
-"""Which pictures go into a pool, in which class and meta-split, decided from a listing alone."""
+"""Which images go into a pool, in which class and meta-split, decided from a listing alone."""
 
 import dataclasses
 import random
@@ -7,22 +7,22 @@ from pathlib import Path
 
 from metagrove.errors import InputError
 from metagrove.pools.archive import Listing
-from metagrove.pools.layouts import Picture, class_folders
+from metagrove.pools.layouts import ImageFile, class_folders
 from metagrove.pools.official import OFFICIAL, normal, splits, without_number
 from metagrove.pools.pool import SPLITS
 
 SHOWN = 10
 PAPER = "the paper's classes by name"
-Classes = dict[str, list[Picture]]
+Classes = dict[str, list[ImageFile]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """One class to be: its pictures in order of file name."""
+    """One class to be: its images in order of file name."""
 
     name: str
     split: str
-    pictures: tuple[Picture, ...]
+    images: tuple[ImageFile, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,48 +43,46 @@ class Rules:
 
 def plan(name: str, source: Path, found: Listing, rules: Rules) -> tuple[list[Planned], str]:
     """The classes of a pool and, in words, how they were split; all problems of the listing are reported at once."""
-    pictures = find_pictures(name, found)
-    if not pictures:
-        raise InputError(f"{source} holds no pictures in class folders: expected class/*.jpg or train/class/*.jpg")
-    classes, how, problems = divide(name, pictures, rules)
-    present = set(found.pictures)
+    images = find_images(name, found)
+    if not images:
+        raise InputError(f"{source} holds no images in class folders: expected class/*.jpg or train/class/*.jpg")
+    classes, how, problems = divide(name, images, rules)
+    present = set(found.images)
+    problems += [f"{one.path} is listed but not there" for c in classes for one in c.images if one.path not in present]
     problems += [
-        f"{one.path} is listed but not there" for c in classes for one in c.pictures if one.path not in present
-    ]
-    problems += [
-        f"class {one.name!r} has {len(one.pictures)} pictures, needs {rules.min_images} (--min-images)"
+        f"class {one.name!r} has {len(one.images)} images, needs {rules.min_images} (--min-images)"
         for one in classes
-        if len(one.pictures) < rules.min_images
+        if len(one.images) < rules.min_images
     ]
     problems += too_few_classes(classes, rules)
-    complain(source, problems, f" as {name}, {PAPER} (pictures of your own need another name)" * (how == PAPER))
+    complain(source, problems, f" as {name}, {PAPER} (images of your own need another name)" * (how == PAPER))
     return classes, how
 
 
-def find_pictures(name: str, found: Listing) -> list[Picture]:
-    """The pictures of a source: by the official layout of that name if it is there, else by class folders."""
+def find_images(name: str, found: Listing) -> list[ImageFile]:
+    """The images of a source: by the official layout of that name if it is there, else by class folders."""
     layout = OFFICIAL[name].layout if name in OFFICIAL else None
     return (layout and layout(found)) or class_folders(found) or []
 
 
-def divide(name: str, pictures: list[Picture], rules: Rules) -> tuple[list[Planned], str, list[str]]:
+def divide(name: str, images: list[ImageFile], rules: Rules) -> tuple[list[Planned], str, list[str]]:
     """Classes with their meta-split, how they got it, and what is wrong with that."""
-    if any(picture.split for picture in pictures):
-        classes, problems = as_given(pictures)
+    if any(image.split for image in images):
+        classes, problems = as_given(images)
         return classes, "as in the source", problems
     if name in OFFICIAL:
-        classes, problems = by_name(name, pictures)
+        classes, problems = by_name(name, images)
         return classes, PAPER, problems
     shares = "/".join(f"{share:g}" for share in rules.shares)
-    return drawn(pictures, rules), f"drawn in the ratio {shares} with seed {rules.seed}", []
+    return drawn(images, rules), f"drawn in the ratio {shares} with seed {rules.seed}", []
 
 
-def as_given(pictures: list[Picture]) -> tuple[list[Planned], list[str]]:
+def as_given(images: list[ImageFile]) -> tuple[list[Planned], list[str]]:
     """Classes as they lie below train, val and test; no class may lie in two of them."""
     classes = [
         planned(class_name, split, members)
         for split in SPLITS
-        for class_name, members in by_class(one for one in pictures if one.split == split).items()
+        for class_name, members in by_class(one for one in images if one.split == split).items()
     ]
     where: dict[str, list[str]] = {}
     for one in classes:
@@ -97,10 +95,10 @@ def as_given(pictures: list[Picture]) -> tuple[list[Planned], list[str]]:
     ]
 
 
-def by_name(name: str, pictures: list[Picture]) -> tuple[list[Planned], list[str]]:
-    """The paper's classes, matched by normal form, with as many pictures as it uses; each missing one is a problem."""
+def by_name(name: str, images: list[ImageFile]) -> tuple[list[Planned], list[str]]:
+    """The paper's classes, matched by normal form, with as many images as it uses; each missing one is a problem."""
     found: Classes = {}
-    for class_name, members in by_class(pictures).items():
+    for class_name, members in by_class(images).items():
         for form in {normal(class_name), normal(without_number(class_name))}:
             found.setdefault(form, []).extend(members)
     wanted = [(class_name, split) for split in SPLITS for class_name in splits()[name][split]]
@@ -114,9 +112,9 @@ def by_name(name: str, pictures: list[Picture]) -> tuple[list[Planned], list[str
     return classes, missing
 
 
-def drawn(pictures: list[Picture], rules: Rules) -> list[Planned]:
+def drawn(images: list[ImageFile], rules: Rules) -> list[Planned]:
     """Classes shuffled with a seed and cut into train, validation and test by the shares."""
-    classes = by_class(pictures)
+    classes = by_class(images)
     names = sorted(classes)
     random.Random(rules.seed).shuffle(names)
     validation, test = (round(share / sum(rules.shares) * len(names)) for share in rules.shares[1:])
@@ -125,18 +123,18 @@ def drawn(pictures: list[Picture], rules: Rules) -> list[Planned]:
     return [planned(name, split, classes[name]) for split in SPLITS for name in sorted(cut[split])]
 
 
-def by_class(pictures: Iterable[Picture]) -> Classes:
-    """Pictures under their class, classes by name."""
+def by_class(images: Iterable[ImageFile]) -> Classes:
+    """Images under their class, classes by name."""
     classes: Classes = {}
-    for picture in pictures:
-        classes.setdefault(picture.class_name, []).append(picture)
+    for image in images:
+        classes.setdefault(image.class_name, []).append(image)
     return dict(sorted(classes.items()))
 
 
-def planned(name: str, split: str, pictures: list[Picture], limit: int | None = None) -> Planned:
-    """A class with its first pictures by file name, each once."""
-    ordered = sorted({picture.path: picture for picture in pictures}.items())
-    return Planned(name, split, tuple(picture for _, picture in ordered[:limit]))
+def planned(name: str, split: str, images: list[ImageFile], limit: int | None = None) -> Planned:
+    """A class with its first images by file name, each once."""
+    ordered = sorted({image.path: image for image in images}.items())
+    return Planned(name, split, tuple(image for _, image in ordered[:limit]))
 
 
 def too_few_classes(classes: list[Planned], rules: Rules) -> list[str]:

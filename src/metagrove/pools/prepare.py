@@ -1,6 +1,6 @@
-"""Prepare a pool: read a source, decode its pictures, and put the finished folder in place in one move.
+"""Prepare a pool: read a source, decode its images, and put the finished folder in place in one move.
 
-The problems of a listing are all reported together before any picture is decoded, then all unreadable pictures
+The problems of a listing are all reported together before any image is decoded, then all unreadable images
 together. After any failure, and after Ctrl-C, there is what there was before.
 """
 
@@ -52,14 +52,14 @@ def prepare(
     }
     with new_folder(folder) as temporary:
         fill(temporary, source, size, classes)
-        pool.seal(temporary, name, [(one.name, one.split, len(one.pictures)) for one in classes], about)
+        pool.seal(temporary, name, [(one.name, one.split, len(one.images)) for one in classes], about)
     return folder
 
 
 def facts(classes: list[Planned], usual: int) -> dict[str, str]:
-    """What the index says about the pictures; `usual` is how many of a class the paper has, 0 for other classes."""
-    cropped = any(picture.box for one in classes for picture in one.pictures)
-    counts = [len(one.pictures) for one in classes]
+    """What the index says about the images; `usual` is how many of a class the paper has, 0 for other classes."""
+    cropped = any(image.box for one in classes for image in one.images)
+    counts = [len(one.images) for one in classes]
     short = sum(count < usual for count in counts)
     return {
         "images_a_class": f"{min(counts)} to {max(counts)}"
@@ -80,8 +80,8 @@ def check(name: str, size: int, folder: Path, force: bool) -> None:
 
 
 def fill(folder: Path, source: Path, size: int, classes: list[Planned]) -> None:
-    """Decode every picture into its row of images.npy; all that cannot be read are named at once."""
-    rows = {picture.path: (row, picture.box) for row, picture in enumerate(p for one in classes for p in one.pictures)}
+    """Decode every image into its row of images.npy; all that cannot be read are named at once."""
+    rows = {image.path: (row, image.box) for row, image in enumerate(p for one in classes for p in one.images)}
     images = pool.create(folder, len(rows), size)
     missing, problems = set(rows), []
     with progress(len(rows)) as step:
@@ -89,8 +89,8 @@ def fill(folder: Path, source: Path, size: int, classes: list[Planned]) -> None:
             row, box = rows[path]
             try:
                 images[row] = decode(content, size, box)
-            except Exception as error:  # a damaged picture makes Pillow raise nearly anything
-                problems.append(f"{path} is not a picture that can be read ({str(error).splitlines()[0]})")
+            except Exception as error:  # a damaged image makes Pillow raise nearly anything
+                problems.append(f"{path} is not an image that can be read ({str(error).splitlines()[0]})")
             missing.discard(path)
             step()
     images.flush()
@@ -99,10 +99,10 @@ def fill(folder: Path, source: Path, size: int, classes: list[Planned]) -> None:
 
 @contextlib.contextmanager
 def progress(total: int) -> Iterator:
-    """A bar on a terminal, nothing elsewhere; gives a function to call after each picture."""
+    """A bar on a terminal, nothing elsewhere; gives a function to call after each image."""
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("pictures", total=total)
+        task = bar.add_task("images", total=total)
         yield lambda: bar.advance(task)
 
 

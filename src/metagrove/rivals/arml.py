@@ -1,6 +1,6 @@
 """ARML (Yao et al. 2020): a task's prototypes look things up in a learned graph of knowledge.
 
-prototypes:  cᵢ = Σⱼ Pᵢⱼ F(xⱼ, yⱼ),   P = softmax over the examples of W_p F + b_p; of pictures, the mean of each class
+prototypes:  cᵢ = Σⱼ Pᵢⱼ F(xⱼ, yⱼ),   P = softmax over the examples of W_p F + b_p; of images, the mean of each class
 task graph:  A_R = σ(w_r·|cᵢ - cⱼ| + b_r)
 knowledge:   vertices h, learned;  A_G = σ(w_g·|hᵢ - hⱼ| + b_g) (one layer carries it to no prototype)
 links:       A_S = softmaxⱼ(-‖(cᵢ - hⱼ)/s‖² / 2)
@@ -19,7 +19,7 @@ from metagrove.errors import check_at_least_one
 from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
 from metagrove.losses import mse
-from metagrove.nets.encoder import PictureEncoder, make_example_net
+from metagrove.nets.encoder import ImageEncoder, make_example_net
 from metagrove.nets.gate import Gate, GateForm, apply_gate
 from metagrove.nets.linear import Linear, xavier
 from metagrove.nets.recurrent import RecurrentAggregator
@@ -61,7 +61,7 @@ class ARMLMeta(eqx.Module):
     """Θ. `net` holds θ₀."""
 
     net: Predictor
-    example_net: Linear | PictureEncoder
+    example_net: Linear | ImageEncoder
     prototype_net: Linear | None
     graph: Graph
     raw_aggregator: RecurrentAggregator
@@ -74,7 +74,7 @@ class ARML(GradientLearner):
     """Tailors a shared initialisation by prototypes that draw on a learned graph of knowledge."""
 
     prototypes: int = 4
-    """Soft prototypes of a task; of pictures there is one a class."""
+    """Soft prototypes of a task; of images there is one a class."""
     vertices: int = 4
     """G, vertices of the knowledge graph."""
     example_dim: int = 40
@@ -134,8 +134,8 @@ class ARML(GradientLearner):
 
 
 def find_prototypes(meta: ARMLMeta, support: Examples) -> Float[Array, "k d"]:
-    """The task's prototypes: soft ones of a table, a class each of pictures."""
-    if isinstance(meta.example_net, PictureEncoder):
+    """The task's prototypes: soft ones of a table, a class each of images."""
+    if isinstance(meta.example_net, ImageEncoder):
         members = support.y * support.mask[:, None]
         return members.T @ meta.example_net(support.x, support.y) / jnp.maximum(members.sum(0), 1)[:, None]
     example_embeddings = meta.example_net(jnp.concatenate([support.x, support.y], axis=1))

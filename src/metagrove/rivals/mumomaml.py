@@ -1,6 +1,6 @@
 """MUMOMAML (Vuorio et al. 2018, 2019): a task's code modulates the base net's layers, then as in MAML.
 
-τ = encoder(support), two layers of bidirectional LSTM, or for pictures strided convolutions
+τ = encoder(support), two layers of bidirectional LSTM, or for images strided convolutions
 τ_l = Linear_l(τ) for each hidden layer l
 FiLM:     x(1 + γ) + β, τ_l = [γ, β]      sigmoid:  x σ(τ_l)      softmax:  x softmax(τ_l)
 The code stays as it is while θ takes its steps.
@@ -83,7 +83,7 @@ class MUMOMAML(GradientLearner):
         )
 
     def make_encoder(self, spec: Spec, *, key: PRNGKeyArray) -> BidirectionalLSTM | StridedEncoder:
-        """For tables and for pictures; either puts out 2·hidden_dim numbers."""
+        """For tables and for images; either puts out 2·hidden_dim numbers."""
         if len(spec.x_shape) == 1:
             return BidirectionalLSTM(spec.x_shape[0] + spec.y_dim, self.hidden_dim, self.encoder_layers, key=key)
         return StridedEncoder(spec.x_shape[-1], 2 * self.hidden_dim, key=key)

@@ -81,7 +81,7 @@ class NeuralProcess(Learner):
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> NeuralProcessMeta:
         encoder_key, decoder_key = jax.random.split(key)
         if len(spec.x_shape) != 1:
-            raise InputError("the neural process reads tables, not pictures: use --learner protonet or matching-net")
+            raise InputError("the neural process reads tables, not images: use --learner protonet or matching-net")
         (x_dim,), wide = spec.x_shape, (self.width, self.width)
         init_sd = (2 / self.width) ** 0.5  # He et al., for layers with ReLU
         if self.encoder == "mean":

@@ -21,15 +21,15 @@ FAR = 95.0
 
 
 def adapt(run: Run, support: Any, *, steps: int | None = None, once: bool = False) -> Fitted:
-    """Fit a run to a new task: a table (a file, a DataFrame, columns), or for pictures a folder class/*.jpg.
+    """Fit a run to a new task: a table (a file, a DataFrame, columns), or for images a folder class/*.jpg.
 
     `once` compiles in less time to slower code, for a process that does nothing else.
     """
-    if pictures(run.config.source.spec):
-        from metagrove.serve.images import support_pictures
+    if images(run.config.source.spec):
+        from metagrove.serve.images import support_images
 
-        classes, x, y = support_pictures(Path(support), run.config.source.spec)
-        return fit(run, picture_schema(classes), x, y, steps, (), once=once)
+        classes, x, y = support_images(Path(support), run.config.source.spec)
+        return fit(run, image_schema(classes), x, y, steps, (), once=once)
     table = read_table(support) if isinstance(support, str | Path) else from_frame(support)
     schema, ignored = schema_of(run), ignored_columns(run)
     refuse_unseen(table, schema, ignored)
@@ -56,12 +56,12 @@ def fit(
     return fitted(run.config, schema, predictor, support, about, ignored)
 
 
-def pictures(spec: Spec) -> bool:
-    """Are the inputs pictures?"""
+def images(spec: Spec) -> bool:
+    """Are the inputs images?"""
     return len(spec.x_shape) == 3
 
 
-def picture_schema(classes: Sequence[str]) -> Schema:
+def image_schema(classes: Sequence[str]) -> Schema:
     """A task's classes as the names of its target."""
     return Schema((), (Column("class", "category", categories=tuple(classes)),))
 

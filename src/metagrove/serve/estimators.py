@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from metagrove.errors import InputError
-from metagrove.serve.adapt import fit, picture_schema, plain_columns
+from metagrove.serve.adapt import fit, image_schema, plain_columns
 from metagrove.serve.fitted import Fitted
 from metagrove.serve.run import Run, load
 from metagrove.tables.schema import Columns, Schema
@@ -53,7 +53,7 @@ class FewShot(BaseEstimator):
     def _checked(self, run: Run, X: Any, *y: Any, **how: Any) -> Any:
         """X (and y) as scikit-learn checks them."""
         schema: Schema | None = getattr(run.config.source, "schema", None)
-        if len(run.config.source.spec.x_shape) > 1:  # pictures: a row is all values of one
+        if len(run.config.source.spec.x_shape) > 1:  # images: a row is all values of one
             X = np.asarray(X)
             X = X.reshape(len(X), -1) / (255 if X.dtype == np.uint8 else 1)
         if schema is None:
@@ -181,7 +181,7 @@ def class_codes(run: Run, y: np.ndarray) -> tuple[Schema, np.ndarray, np.ndarray
     ways = run.config.source.spec.y_dim
     if not 2 <= len(classes) <= ways:
         raise ValueError(f"y has {len(classes)} classes, but the run tells 2 to {ways} apart")
-    return picture_schema([str(one) for one in classes]), classes, np.eye(ways, dtype=np.float32)[numbers]
+    return image_schema([str(one) for one in classes]), classes, np.eye(ways, dtype=np.float32)[numbers]
 
 
 def label_values(labels: tuple[str, ...], dtype: np.dtype) -> np.ndarray:

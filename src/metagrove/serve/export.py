@@ -70,7 +70,7 @@ def description(fitted: Fitted, plain: Plain) -> dict[str, Any]:
     return {
         "inputs": columns["inputs"],
         "targets": columns["targets"],
-        "picture": list(fitted.spec.x_shape) if len(fitted.spec.x_shape) == 3 else None,
+        "image": list(fitted.spec.x_shape) if len(fitted.spec.x_shape) == 3 else None,
         "layers": [
             {
                 "kind": "dense" if weight.ndim <= 2 + bool(plain.members) else "conv",

@@ -39,7 +39,7 @@ class Fitted:
     """Its settings as plain data."""
     spec: Spec
     schema: Schema
-    """The columns; of pictures, the target alone, whose names are the task's classes."""
+    """The columns; of images, the target alone, whose names are the task's classes."""
     predictor: Predictor
     support_size: int
     """Rows of the support with its padding."""

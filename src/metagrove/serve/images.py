@@ -1,4 +1,4 @@
-"""A person's pictures: a support set in class folders, and new ones to be classified, some at a time."""
+"""A person's images: a support set in class folders, and new ones to be classified, some at a time."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,18 +12,18 @@ from metagrove.pools.layouts import class_folders
 from metagrove.task import Spec
 
 AT_ONCE = 64
-"""Pictures in memory at a time."""
+"""Images in memory at a time."""
 
 
-def support_pictures(folder: Path, spec: Spec) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
-    """The classes by name, their pictures (values from 0 to 1), and the one-hot codes of their classes."""
-    found = class_folders(list_pictures(folder))
+def support_images(folder: Path, spec: Spec) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+    """The classes by name, their images (values from 0 to 1), and the one-hot codes of their classes."""
+    found = class_folders(list_images(folder))
     if found is None:
-        raise InputError(f"{folder} must hold a folder of pictures for each class, e.g. cat/1.jpg and dog/1.jpg")
-    classes = tuple(sorted({picture.class_name for picture in found}))
+        raise InputError(f"{folder} must hold a folder of images for each class, e.g. cat/1.jpg and dog/1.jpg")
+    classes = tuple(sorted({image.class_name for image in found}))
     refuse_classes(classes, folder, spec.y_dim)
-    class_of = {picture.path: classes.index(picture.class_name) for picture in found}
-    size, paths = spec.x_shape[0], [picture.path for picture in found]
+    class_of = {image.path: classes.index(image.class_name) for image in found}
+    size, paths = spec.x_shape[0], [image.path for image in found]
     read = [
         (class_of[path], x) for names, some in decoded(folder, paths, size) for path, x in zip(names, some, strict=True)
     ]
@@ -33,26 +33,26 @@ def support_pictures(folder: Path, spec: Spec) -> tuple[tuple[str, ...], np.ndar
 def refuse_classes(classes: Sequence[str], folder: Path, ways: int) -> None:
     """Refuse what is no choice, and more classes than the net has outputs for."""
     if len(classes) < 2:
-        raise InputError(f"{folder} has one class only, {classes[0]!r}: give pictures of at least two")
+        raise InputError(f"{folder} has one class only, {classes[0]!r}: give images of at least two")
     if len(classes) > ways:
         raise InputError(f"{folder} has {len(classes)} classes, the run tells {ways} apart: leave some out")
 
 
-def list_pictures(folder: Path) -> Listing:
-    """What a folder (or archive) holds; it must hold pictures."""
+def list_images(folder: Path) -> Listing:
+    """What a folder (or archive) holds; it must hold images."""
     found = listing(folder)
-    if not found.pictures:
-        raise InputError(f"{folder} holds no pictures: expected .jpg, .png, .bmp, .webp or .gif files")
+    if not found.images:
+        raise InputError(f"{folder} holds no images: expected .jpg, .png, .bmp, .webp or .gif files")
     return found
 
 
 def decoded(folder: Path, paths: Sequence[str], size: int) -> Iterator[tuple[list[str], np.ndarray]]:
-    """The pictures of these paths, some at a time, in the order in which the folder holds them."""
+    """The images of these paths, some at a time, in the order in which the folder holds them."""
     names: list[str] = []
     some: list[np.ndarray] = []
     for path, content in contents(folder, set(paths)):
         names.append(path)
-        some.append(read_picture(folder, path, content, size))
+        some.append(read_image(folder, path, content, size))
         if len(names) == AT_ONCE:
             yield names, np.stack(some)
             names, some = [], []
@@ -60,9 +60,9 @@ def decoded(folder: Path, paths: Sequence[str], size: int) -> Iterator[tuple[lis
         yield names, np.stack(some)
 
 
-def read_picture(folder: Path, path: str, content: bytes, size: int) -> np.ndarray:
-    """One picture, values from 0 to 1."""
+def read_image(folder: Path, path: str, content: bytes, size: int) -> np.ndarray:
+    """One image, values from 0 to 1."""
     try:
         return decode(content, size).astype(np.float32) / 255
-    except Exception as error:  # a damaged picture makes Pillow raise nearly anything
-        raise InputError(f"{folder}/{path} cannot be read as a picture ({error}): mend it or leave it out") from error
+    except Exception as error:  # a damaged image makes Pillow raise nearly anything
+        raise InputError(f"{folder}/{path} cannot be read as an image ({error}): mend it or leave it out") from error

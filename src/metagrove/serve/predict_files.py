@@ -1,4 +1,4 @@
-"""Predictions for a file of rows or a folder of pictures, written as CSV: some rows at a time, whole or not at all."""
+"""Predictions for a file of rows or a folder of images, written as CSV: some rows at a time, whole or not at all."""
 
 import csv
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import numpy as np
 
 from metagrove import files
 from metagrove.errors import InputError
-from metagrove.serve.adapt import pictures, refuse_unseen
+from metagrove.serve.adapt import images, refuse_unseen
 from metagrove.serve.fitted import Fitted
 from metagrove.tables.read import rows_of
 
@@ -16,12 +16,12 @@ Columns = dict[str, np.ndarray]
 
 
 def predict_file(fitted: Fitted, source: Path, out: Path) -> int:
-    """Write a line for each row (or picture) of `source`, in its order; how many there were."""
+    """Write a line for each row (or image) of `source`, in its order; how many there were."""
     if out.suffix.lower() != ".csv":
         raise InputError(f"{out} must end in .csv: predictions are written as CSV")
     if out.exists() and source.exists() and out.samefile(source):
         raise InputError(f"{out} is the input itself: choose another file for the predictions")
-    find = predict_pictures if pictures(fitted.spec) else predict_rows
+    find = predict_images if images(fitted.spec) else predict_rows
     count = 0
     with files.open_atomically(out) as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -42,11 +42,11 @@ def predict_rows(fitted: Fitted, source: Path) -> Iterator[Columns]:
         yield finite(fitted.columns(x), table.where, table.rows)
 
 
-def predict_pictures(fitted: Fitted, source: Path) -> Iterator[Columns]:
-    """Classes of the pictures below a folder, some of them at a time."""
-    from metagrove.serve.images import decoded, list_pictures
+def predict_images(fitted: Fitted, source: Path) -> Iterator[Columns]:
+    """Classes of the images below a folder, some of them at a time."""
+    from metagrove.serve.images import decoded, list_images
 
-    for names, x in decoded(source, list_pictures(source).pictures, fitted.spec.x_shape[0]):
+    for names, x in decoded(source, list_images(source).images, fitted.spec.x_shape[0]):
         yield {"file": np.array(names, object), **fitted.columns(x)}
 
 

@@ -52,7 +52,7 @@ class Run:
     def adapt(self, x: ArrayLike, y: ArrayLike, *, steps: int | None = None) -> Adapted:
         """Fit a new task from its few rows; a classifier's `y` may be the classes' numbers, 0 to ways - 1.
 
-        Pictures have values from 0 to 1, or are uint8. Rows are as the net sees them: of a run on people's own tables
+        Images have values from 0 to 1, or are uint8. Rows are as the net sees them: of a run on people's own tables
         `metagrove.adapt` takes them in their own units.
         """
         spec = self.config.source.spec

@@ -1,6 +1,6 @@
 """A run's figures: the training curve, and for curves soft assignments beside fits (figure 3, appendix I).
 
-Those for pictures are in `show.image_figures`.
+Those for images are in `show.image_figures`.
 """
 
 import dataclasses
@@ -69,11 +69,11 @@ def draw_all(run: Run, others: Sequence[Run], out: Path | None, *, seed: int) ->
 
             figures["stream"] = stream_curves([run, *(one for one in others if one.config.source == run.config.source)])
         if len(x_shape) == 3:
-            from metagrove.show.image_figures import draw_pictures  # only they need scikit-learn, slow to import
+            from metagrove.show.image_figures import draw_images  # only they need scikit-learn, slow to import
 
-            figures |= draw_pictures(run, others, seed=seed)
+            figures |= draw_images(run, others, seed=seed)
     if not figures:
-        raise InputError(f"{run.folder} has nothing to draw: no metrics.jsonl, and no curves or pictures")
+        raise InputError(f"{run.folder} has nothing to draw: no metrics.jsonl, and no curves or images")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for title, figure in figures.items():

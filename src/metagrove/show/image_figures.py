@@ -1,4 +1,4 @@
-"""The paper's figures for pictures: soft assignments and activated paths beside a task's support pictures (figure 5,
+"""The paper's figures for images: soft assignments and activated paths beside a task's support images (figure 5,
 appendix J), and t-SNE of the tailored initialisations θ₀ᵢ (figure 6).
 
 The first shows photographs of the pools. Figures are written to the folder that the user asks for and nowhere else:
@@ -45,7 +45,7 @@ from metagrove.train.scores import in_batches, test_parts
 TASKS_PER_FAMILY = 1000
 """Tasks of each dataset in the t-SNE, as in the paper."""
 TASKS_SHOWN = 12
-"""Tasks whose pictures and paths are shown, as in appendix J."""
+"""Tasks whose images and paths are shown, as in appendix J."""
 SKETCH = 500
 """Numbers that are kept of each initialisation."""
 COMPONENTS = 50
@@ -53,43 +53,43 @@ COMPONENTS = 50
 FAMILY_STYLES = [(BLUE, "o"), (VERMILION, "^"), (GREEN, "s"), (ORANGE, "D"), (SKY, "v"), (BLACK, "P")]
 
 
-def draw_pictures(run: Run, others: Sequence[Run], *, seed: int) -> dict[str, Figure]:
+def draw_images(run: Run, others: Sequence[Run], *, seed: int) -> dict[str, Figure]:
     """Both figures; soft assignments are those of the first run, t-SNE has a panel for each."""
     spec = run.config.source.spec
     for other in others:
         if other.config.source.spec != spec:
-            raise InputError(f"{other.folder} cannot be drawn beside {run.folder}: its pictures or classes differ")
+            raise InputError(f"{other.folder} cannot be drawn beside {run.folder}: its images or classes differ")
     return {
-        "assignments": assignments_beside_pictures(run, seed=seed),
+        "assignments": assignments_beside_images(run, seed=seed),
         "tsne": initializations([run, *others], tasks_per_family=TASKS_PER_FAMILY, seed=seed),
     }
 
 
-def assignments_beside_pictures(run: Run, *, seed: int) -> Figure:
-    """A row for each of twelve tasks: its support pictures, its soft assignment and its path through the hierarchy."""
+def assignments_beside_images(run: Run, *, seed: int) -> Figure:
+    """A row for each of twelve tasks: its support images, its soft assignment and its path through the hierarchy."""
     tasks = choose_tasks(run.config.source, TASKS_SHOWN, seed=seed)
     adapted = [adapt(run, drawn.task, steps=0) for drawn in tasks]
     levels = adapted[0].assignments
     widths = [5, 3, 3.2] if levels else [5]
     figure = Figure(figsize=(0.8 + 0.82 * sum(widths), 0.4 + 0.92 * len(tasks)))
     rows = figure.subplots(len(tasks), len(widths), squeeze=False, width_ratios=widths)
-    for (pictures, *others), drawn, fitted in zip(rows, tasks, adapted, strict=True):
-        draw_support(pictures, drawn)
+    for (images, *others), drawn, fitted in zip(rows, tasks, adapted, strict=True):
+        draw_support(images, drawn)
         if others:
             draw_shares(others[0], fitted)
             draw_hierarchy(others[1], fitted.assignments)
-    rows[0][0].set_title("support pictures, one of each class")
+    rows[0][0].set_title("support images, one of each class")
     if levels:
         rows[0][1].set_title("share of each cluster, eq. (6)")
         rows[0][2].set_title("activated path, first level below")
         name_clusters(rows[-1][1], levels[0])
     else:
-        figure.suptitle(f"{label_of(run)} has no clusters: pictures alone")
+        figure.suptitle(f"{label_of(run)} has no clusters: images alone")
     return figure
 
 
 def draw_support(axes: Axes, drawn: Drawn) -> None:
-    """The first support picture of each class, side by side."""
+    """The first support image of each class, side by side."""
     axes.imshow(strip(first_of_each_class(drawn.task)))
     axes.set_xticks([])
     axes.set_yticks([])
@@ -98,17 +98,17 @@ def draw_support(axes: Axes, drawn: Drawn) -> None:
 
 
 def first_of_each_class(task: Task) -> Float[np.ndarray, "k h w c"]:
-    """A support picture of each class that has one, in the order of labels."""
+    """A support image of each class that has one, in the order of labels."""
     real = np.asarray(task.support.mask)
     labels = np.asarray(task.support.y)[real].argmax(1)
     _, first = np.unique(labels, return_index=True)
     return np.asarray(task.support.x)[real][first]
 
 
-def strip(pictures: Float[np.ndarray, "k h w c"]) -> Float[np.ndarray, "h _ c"]:
-    """Pictures side by side, with white between them."""
-    gap = max(1, pictures.shape[2] // 16)
-    spaced = np.pad(pictures.clip(0, 1), ((0, 0), (0, 0), (0, gap), (0, 0)), constant_values=1)
+def strip(images: Float[np.ndarray, "k h w c"]) -> Float[np.ndarray, "h _ c"]:
+    """Images side by side, with white between them."""
+    gap = max(1, images.shape[2] // 16)
+    spaced = np.pad(images.clip(0, 1), ((0, 0), (0, 0), (0, gap), (0, 0)), constant_values=1)
     return np.concatenate(list(spaced), axis=1)[:, :-gap]
 
 

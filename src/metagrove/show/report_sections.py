@@ -285,7 +285,7 @@ def task_words(told: ReportContext) -> str:
         "curve": "Filled points are all that it was given; rings are what it was judged on.",
         "agreement": "Query rows: predicted values up, true ones across; on the line they are equal.",
         "classes": "Query rows: true classes down, predicted ones across; off the diagonal are mistakes.",
-        "pictures": "First row: a support picture of each class. Below, query pictures of the same class; a cross "
+        "images": "First row: a support image of each class. Below, query images of the same class; a cross "
         "tells which class it was taken for.",
     }
     tasks = plural(len(told.seen.scores), "test task")

@@ -1,4 +1,4 @@
-"""Single tasks, small: a curve through its points, predictions against truth, who was taken for whom, or pictures."""
+"""Single tasks, small: a curve through its points, predictions against truth, who was taken for whom, or images."""
 
 import base64
 import dataclasses
@@ -20,9 +20,9 @@ from metagrove.task import Examples
 GRID = 120
 """Places at which a curve is drawn."""
 LARGEST = 64
-"""Pixels of a picture's side; larger ones are made smaller."""
+"""Pixels of an image's side; larger ones are made smaller."""
 SHOWN_QUERIES = 2
-"""Query pictures of each class."""
+"""Query images of each class."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,18 +71,18 @@ class Sketcher:
 
     @property
     def kind(self) -> str:
-        """pictures, classes, curve, or agreement (of predictions with truth)."""
+        """images, classes, curve, or agreement (of predictions with truth)."""
         spec = self.run.config.source.spec
         if len(spec.x_shape) == 3:
-            return "pictures"
+            return "images"
         if self.run.metric == "accuracy":
             return "classes"
         return "curve" if spec.x_shape == (1,) and spec.y_dim == 1 else "agreement"
 
     def small(self, fit: Fit) -> Html:
         """A sketch of a cluster's typical task."""
-        if self.kind == "pictures":
-            return picture_row(support_pictures(fit), fit.case.name)
+        if self.kind == "images":
+            return image_row(support_images(fit), fit.case.name)
         return self._draw(fit, 96, bare=True)
 
     def large(self, fit: Fit) -> Html:
@@ -90,8 +90,8 @@ class Sketcher:
         return self._draw(fit, 180, bare=False)
 
     def _draw(self, fit: Fit, height: int, *, bare: bool) -> Html:
-        if self.kind == "pictures":
-            return query_pictures(fit)
+        if self.kind == "images":
+            return query_images(fit)
         if self.kind == "classes":
             return confusion(fit, self.units.labels)
         return (self._curve if self.kind == "curve" else self._agreement)(fit, height, bare)
@@ -143,18 +143,18 @@ def confusion(fit: Fit, names: Sequence[str]) -> Html:
     return scrolling(tag("table", head, *rows, class_="confusion", aria_label=label))
 
 
-def query_pictures(fit: Fit) -> Html:
-    """A support picture of each class, and below it query pictures of the same class."""
+def query_images(fit: Fit) -> Html:
+    """A support image of each class, and below it query images of the same class."""
     x, y = real_rows(fit.task.query)
     chances = np.exp(fit.adapted.predict(x))
     right, said = y.argmax(1), chances.argmax(1)
-    rows = [picture_row(support_pictures(fit), f"{fit.case.name}, a support picture of")]
+    rows = [image_row(support_images(fit), f"{fit.case.name}, a support image of")]
     for turn in range(SHOWN_QUERIES):
         chosen = [int(of[turn]) for c in np.unique(right) if len(of := np.flatnonzero(right == c)) > turn]
         rows.append(
-            tag("div", *(query_picture(x[i], int(right[i]), int(said[i]), chances[i]) for i in chosen), class_="row")
+            tag("div", *(query_image(x[i], int(right[i]), int(said[i]), chances[i]) for i in chosen), class_="row")
         )
-    return tag("div", *rows, class_="pictures")
+    return tag("div", *rows, class_="images")
 
 
 def framed(across: Axis, up: Axis, height: int, bare: bool) -> Frame:
@@ -208,27 +208,27 @@ def confusion_cell(right: int, said: int, counts: dict[tuple[int, int], int]) ->
     return tag("td", count or "", **shade(count / max(1, max(counts.values()))))
 
 
-def support_pictures(fit: Fit) -> list[np.ndarray]:
-    """A support picture of each class, in the order of labels."""
+def support_images(fit: Fit) -> list[np.ndarray]:
+    """A support image of each class, in the order of labels."""
     x, y = real_rows(fit.task.support)
     return list(x[np.unique(y.argmax(1), return_index=True)[1]])
 
 
-def picture_row(pictures: Sequence[np.ndarray], whose: str) -> Html:
-    """Pictures side by side, one of each class."""
-    return tag("div", *(picture(one, f"{whose} class {i + 1}") for i, one in enumerate(pictures)), class_="row")
+def image_row(images: Sequence[np.ndarray], whose: str) -> Html:
+    """Images side by side, one of each class."""
+    return tag("div", *(image(one, f"{whose} class {i + 1}") for i, one in enumerate(images)), class_="row")
 
 
-def query_picture(x: np.ndarray, right: int, said: int, chances: np.ndarray) -> Html:
-    """A query picture, framed by whether it was told."""
+def query_image(x: np.ndarray, right: int, said: int, chances: np.ndarray) -> Html:
+    """A query image, framed by whether it was told."""
     told = "right" if right == said else "wrong"
     text = f"class {right + 1}, taken for class {said + 1} with {percent(float(chances[said]))}"
     mark = tag("span", "✓" if told == "right" else f"✗ {said + 1}", class_="mark", aria_hidden="true")
-    return tag("span", picture(x, text), mark, class_=told)
+    return tag("span", image(x, text), mark, class_=told)
 
 
-def picture(x: np.ndarray, text: str) -> Html:
-    """One picture as a PNG inside the page."""
+def image(x: np.ndarray, text: str) -> Html:
+    """One image as a PNG inside the page."""
     from PIL import Image
 
     pixels = (np.clip(np.nan_to_num(x), 0, 1) * 255 + 0.5).astype(np.uint8)

@@ -1,7 +1,7 @@
-"""Few-shot classification of pictures (paper, section 6.2): each task draws its classes from one of several datasets.
+"""Few-shot classification of images (paper, section 6.2): each task draws its classes from one of several datasets.
 
-A split of the source holds the pools' pictures on the device, so that a compiled step draws its own tasks and never
-waits. Which pictures a task has is decided by its key alone; classes of another meta-split are never among them.
+A split of the source holds the pools' images on the device, so that a compiled step draws its own tasks and never
+waits. Which images a task has is decided by its key alone; classes of another meta-split are never among them.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from metagrove.task import Spec, Split, Task, unpadded
 
 @dataclasses.dataclass(frozen=True)
 class Images(Source):
-    """N-way K-shot tasks from prepared pools of pictures (`metagrove data`)."""
+    """N-way K-shot tasks from prepared pools of images (`metagrove data`)."""
 
     datasets: tuple[str, ...] = ("bird", "texture", "aircraft", "fungi")
     """Pools that tasks are drawn from, each task from one of them."""
@@ -32,17 +32,17 @@ class Images(Source):
     held_out: str = ""
     """A dataset that is left out of training and validation; test tasks are drawn from all of its classes."""
     size: int = 84
-    """Height and width of the pictures."""
+    """Height and width of the images."""
     ways: int = 5
     """Classes of a task."""
     shots: int = 1
-    """Support pictures of each class."""
+    """Support images of each class."""
     queries: int = 15
-    """Query pictures of each class in training."""
+    """Query images of each class in training."""
     test_queries: int = 15
     """The same in validation and test."""
     augment: bool = False
-    """In training, mirror pictures at random and shift them by up to an eighth of their size; not in the paper."""
+    """In training, mirror images at random and shift them by up to an eighth of their size; not in the paper."""
     data: str = "data"
     """Folder of the prepared pools."""
 
@@ -65,7 +65,7 @@ class Images(Source):
 
     @property
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of every pool's pictures."""
+        """SHA-256 of every pool's images."""
         return {name: pool.read(name, self.size, Path(self.data)).sha256 for name in self.datasets}
 
     def sample(self, key: PRNGKeyArray) -> Task:
@@ -85,9 +85,9 @@ class Images(Source):
 
 
 class Episodes(eqx.Module):
-    """The tasks of one meta-split; class c's pictures are `starts[c]` to `starts[c] + counts[c]`."""
+    """The tasks of one meta-split; class c's images are `starts[c]` to `starts[c] + counts[c]`."""
 
-    pictures: UInt8[Array, "n h w 3"]
+    images: UInt8[Array, "n h w 3"]
     starts: Int[Array, "d c"]
     counts: Int[Array, "d c"]
     """0 where a dataset has fewer classes than another."""
@@ -98,23 +98,23 @@ class Episodes(eqx.Module):
     shots: int = eqx.field(static=True)
     queries: int = eqx.field(static=True)
     most: int = eqx.field(static=True)
-    """The largest number of pictures of a class."""
+    """The largest number of images of a class."""
     augment: bool = eqx.field(static=True)
 
     def sample(self, key: PRNGKeyArray) -> Task:
         """One task, all of it decided by `key`; the order in which classes are drawn gives them their labels."""
-        dataset_key, class_key, picture_key, change_key = jax.random.split(key, 4)
+        dataset_key, class_key, image_key, change_key = jax.random.split(key, 4)
         dataset = jax.random.categorical(dataset_key, jnp.log(self.weights))
         counts, starts = self.counts[dataset], self.starts[dataset]
         classes = draw(class_key, counts > 0, self.ways)
         wanted = self.shots + self.queries
 
-        def pictures_of(key: PRNGKeyArray, which: Array) -> Array:
+        def images_of(key: PRNGKeyArray, which: Array) -> Array:
             return starts[which] + draw(key, jnp.arange(self.most) < counts[which], wanted)
 
-        chosen = jax.vmap(pictures_of)(jax.random.split(picture_key, self.ways), classes)
+        chosen = jax.vmap(images_of)(jax.random.split(image_key, self.ways), classes)
         in_order = jnp.concatenate([chosen[:, : self.shots].reshape(-1), chosen[:, self.shots :].reshape(-1)])
-        x = self.pictures[in_order].astype(jnp.float32) / 255
+        x = self.images[in_order].astype(jnp.float32) / 255
         x = change(change_key, x) if self.augment else x
         num_support, one_hot = self.ways * self.shots, jnp.eye(self.ways)
         support = unpadded(x[:num_support], jnp.repeat(one_hot, self.shots, axis=0))
@@ -129,7 +129,7 @@ def draw(key: PRNGKeyArray, allowed: Array, count: int) -> Int[Array, " count"]:
 
 
 def change(key: PRNGKeyArray, x: Float[Array, "n h w 3"]) -> Float[Array, "n h w 3"]:
-    """Each picture mirrored or not, and shifted by up to an eighth of its size, its edge repeated."""
+    """Each image mirrored or not, and shifted by up to an eighth of its size, its edge repeated."""
     mirror_key, shift_key = jax.random.split(key)
     reach = x.shape[1] // 8
     mirrored = jax.random.bernoulli(mirror_key, 0.5, (len(x), 1, 1, 1))
@@ -144,18 +144,18 @@ def open_split(source: Images, split: Split) -> Episodes:
     """Read a meta-split of every dataset onto the device."""
     queries = source.queries if split == "train" else source.test_queries
     drawn = [name for name in source.datasets if (name == source.held_out) == (split == "test") or not source.held_out]
-    pictures, starts, counts, total = [], [], [], 0
+    images, starts, counts, total = [], [], [], 0
     for name in drawn:
         opened = pool.read(name, source.size, Path(source.data))
         classes = [one for one in opened.classes if one.split == split or name == source.held_out]
         refuse_small(name, split, classes, source.ways, source.shots + queries)
-        pictures += [opened.images[one.start : one.start + one.count] for one in classes]
+        images += [opened.images[one.start : one.start + one.count] for one in classes]
         starts.append(total + np.cumsum([0, *(one.count for one in classes[:-1])]))
         counts.append([one.count for one in classes])
         total += sum(counts[-1])
     places = [source.datasets.index(name) for name in drawn]
     return Episodes(
-        pictures=jnp.asarray(np.concatenate(pictures)),
+        images=jnp.asarray(np.concatenate(images)),
         starts=jnp.asarray(padded(starts)),
         counts=jnp.asarray(padded(counts)),
         weights=jnp.asarray([source.weights[i] if source.weights else 1.0 for i in places], jnp.float32),
@@ -181,6 +181,6 @@ def refuse_small(name: str, split: str, classes: list[pool.ImageClass], ways: in
     few = [f"{one.name} ({one.count})" for one in classes if one.count < needed]
     if few:
         raise InputError(
-            f"{name}: a task needs {needed} pictures of a class, too few in {', '.join(few[:5])}: "
+            f"{name}: a task needs {needed} images of a class, too few in {', '.join(few[:5])}: "
             "lower --shots, --queries or --test-queries"
         )

@@ -46,7 +46,7 @@ def continual_toy() -> tuple[Row, ...]:
 
 
 def continual_images() -> tuple[Row, ...]:
-    """The same on pictures, and MUMOMAML; and a hierarchy that grows by what the embeddings tell."""
+    """The same on images, and MUMOMAML; and a hierarchy that grows by what the embeddings tell."""
     ours = IMAGE_SETTINGS["hsml-ours"]
     mumomaml = {**IMAGE_SETTINGS["mumomaml"], **STATIC}
     return (
@@ -65,7 +65,7 @@ CONTINUAL_TOY = Experiment(
 )
 
 CONTINUAL_IMAGES = Experiment(
-    "a stream of pictures: a hierarchy that grows against two that do not, and MUMOMAML (paper, figure 7)",
+    "a stream of images: a hierarchy that grows against two that do not, and MUMOMAML (paper, figure 7)",
     rows=continual_images(),
     **{**IMAGE_EXPERIMENT, "budgets": CONTINUAL_IMAGE_BUDGETS},
 )

@@ -1,4 +1,4 @@
-"""Pictures of four datasets (table 2, appendix E), of each of them alone, and of MiniImagenet (appendix D)."""
+"""Images of four datasets (table 2, appendix E), of each of them alone, and of MiniImagenet (appendix D)."""
 
 import dataclasses
 from typing import Any
@@ -10,7 +10,7 @@ IMAGE_BUDGETS: dict[str, Budget] = {
     "small": Budget({"steps": 10_000, "queries": 5, "augment": True}, None, 4_000),
     "quick": Budget({"steps": 500, "queries": 5, "augment": True, "validate_every": 250}, None, 400),
 }
-"""For pictures: the paper's protocol; what an afternoon without a GPU allows (with --size 32); a look at it."""
+"""For images: the paper's protocol; what an afternoon without a GPU allows (with --size 32); a look at it."""
 
 ALONE_STEPS = {"paper": 15_000, "small": 2_500, "quick": 125}
 ALONE_BUDGETS: dict[str, Budget] = {
@@ -40,7 +40,7 @@ IMAGE_METHODS = {
 OUR_HSML: Settings = {
     "aggregator": "attention",
     "attention_layers": 2,
-    "picture_look": "moments",
+    "image_features": "moments",
     "embedding_scale": 0.3,
     "scales": (0.7, 1.0),
     "relative_scales": True,
@@ -50,7 +50,7 @@ OUR_HSML: Settings = {
 }
 IMAGE_SETTINGS: dict[str, Settings] = {
     "hsml-ours": OUR_HSML,
-    "hsml-clusters-first": {**OUR_HSML, "embedding_scale": 0.03, "start_tasks": 2000, "gate_sees_shares": True},
+    "hsml-clusters-first": {**OUR_HSML, "embedding_scale": 0.03, "start_tasks": 2000, "gate_on_assignments": True},
     "anil": {"adapts": "head"},
     "mumomaml": {"hidden_dim": 64, "clip_norm": 2.0},
     "arml": {"example_dim": 64, "task_dim": 128},
@@ -66,7 +66,7 @@ RELEASED = ("HSML (clusters first), falling step, 1-shot", "HSML (ours), 5-shot"
 
 
 def image_row(label: str, name: str, preset: str, paper: str | None = None, **settings: Any) -> Row:
-    """A method on pictures."""
+    """A method on images."""
     learner = {"hsml": None, "hsml-ours": None, "hsml-clusters-first": None, "anil": "maml"}.get(name, name)
     return Row(label, preset, learner=learner, paper=paper, settings={**IMAGE_SETTINGS.get(name, {}), **settings})
 
@@ -148,14 +148,14 @@ IMAGE_EXPERIMENT: Settings = {
     "keep_scores": True,
     "budgets": IMAGE_BUDGETS,
     "remark": (
-        "The paper's figures stand beside ours for orientation, unless the pools are its own pictures at 84 px and the "
+        "The paper's figures stand beside ours for orientation, unless the pools are its own images at 84 px and the "
         "budget is its own: `data` names the pools that were used by their checksums. Normalisation takes the "
         "statistics of the set that is classified, the queries included."
     ),
 }
 
 TABLE2 = Experiment(
-    "every method on pictures of four datasets, 5 ways, 1 and 5 shots (paper, table 2)",
+    "every method on images of four datasets, 5 ways, 1 and 5 shots (paper, table 2)",
     rows=table2(),
     **IMAGE_EXPERIMENT,
 )

@@ -31,7 +31,7 @@ class Row:
     learner: str | None = None
     paper: str | None = None
     release: str | None = None
-    """The released model that the seed with the best validation becomes; the size of pictures, if given, is added."""
+    """The released model that the seed with the best validation becomes; the size of images, if given, is added."""
     search: Search | None = None
     """Where the row's settings are chosen; without it they are the preset's and the learner's own."""
     settings: Settings = dataclasses.field(default_factory=dict)

@@ -30,7 +30,7 @@ LEARNER = HSML(
     start_tasks=200,
     embedding_scale=0.1,
     gate="affine",
-    gate_sees_shares=True,
+    gate_on_assignments=True,
     inner_steps=1,
 )
 
@@ -155,8 +155,8 @@ def test_gate_sees_shares_beside_g_and_h(start):
         ({"clusters": ()}, "clusters must be positive numbers ending in 1"),
         ({"relative_scales": False}, "start_tasks needs relative_scales"),
         ({"clusters": (1,)}, "start_tasks needs two first clusters or more"),
-        ({"growth_window": 100}, "growth_window must be 0 with start_tasks or gate_sees_shares"),
-        ({"growth_window": 100, "start_tasks": 0}, "growth_window must be 0 with start_tasks or gate_sees_shares"),
+        ({"growth_window": 100}, "growth_window must be 0 with start_tasks or gate_on_assignments"),
+        ({"growth_window": 100, "start_tasks": 0}, "growth_window must be 0 with start_tasks or gate_on_assignments"),
     ],
 )
 def test_what_cannot_be_is_refused(settings, message):

@@ -33,7 +33,7 @@ from metagrove.show.report_html import join, number, percent, tag, with_ci
 from metagrove.show.report_plot import Axis, Frame, axis, tick_text
 from metagrove.show.report_rivals import Standing
 from metagrove.show.report_sections import result
-from metagrove.show.report_tasks import Units, picture, spread_band
+from metagrove.show.report_tasks import Units, image, spread_band
 from metagrove.sources.images import Images
 from metagrove.sources.tables import open_tables
 from metagrove.tables.settings import TableData
@@ -260,9 +260,9 @@ def test_classes_of_a_table(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    """The page of a run on pictures."""
-    folder = tmp_path_factory.mktemp("pictures")
+def images(tmp_path_factory):
+    """The page of a run on images."""
+    folder = tmp_path_factory.mktemp("images")
     for name, shade in (("dark", 0), ("light", 190)):
         place = pool.folder_of(name, 16, folder)
         place.mkdir(parents=True)
@@ -282,17 +282,17 @@ def pictures(tmp_path_factory):
     return page(story(run, [], num_tasks=6, seed=0))
 
 
-def test_pictures_are_inside_the_page(pictures):
-    read = Reader(pictures)
+def test_images_are_inside_the_page(images):
+    read = Reader(images)
     assert read.fetched == []
-    shown = section_of(pictures, "tasks")
+    shown = section_of(images, "tasks")
     assert shown.count("<img") == 3 * 2 * 3 * 3  # best, middle, worst; two of each; three rows; three classes
     assert shown.count('class="right"') + shown.count('class="wrong"') == 3 * 2 * 2 * 3
-    assert section_of(pictures, "clusters").count("<img") > 0
+    assert section_of(images, "clusters").count("<img") > 0
 
 
-def test_a_large_picture_is_made_smaller():
-    assert 'width="64" height="64"' in picture(np.zeros((84, 84, 3), np.float32), "a")
+def test_a_large_image_is_made_smaller():
+    assert 'width="64" height="64"' in image(np.zeros((84, 84, 3), np.float32), "a")
 
 
 @pytest.mark.parametrize(
@@ -464,8 +464,8 @@ const load = (text, width) => new Promise((done) => {
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-def test_in_a_browser_nothing_overflows_and_no_script_fails(curves, own_page, pictures, tmp_path):
-    pages = json.dumps({"curves": curves, "own": own_page, "pictures": pictures}).replace("</", "<\\/")
+def test_in_a_browser_nothing_overflows_and_no_script_fails(curves, own_page, images, tmp_path):
+    pages = json.dumps({"curves": curves, "own": own_page, "images": images}).replace("</", "<\\/")
     probe = PROBE.replace("PAGES", pages).replace("WIDTHS", str(list(WIDTHS)))
     (tmp_path / "probe.html").write_text(probe, encoding="utf-8")
     how = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=20000"]

@@ -1,4 +1,4 @@
-"""Pictures: episodes from tiny pools, every learner on them through the same few checks, and end to end."""
+"""Images: episodes from tiny pools, every learner on them through the same few checks, and end to end."""
 
 import contextlib
 import dataclasses
@@ -76,7 +76,7 @@ def source(pools):
 
 @pytest.fixture(scope="module")
 def owners(pools):
-    """Dataset, class and meta-split of each picture, by its content."""
+    """Dataset, class and meta-split of each image, by its content."""
     found = {}
     for name in CLASSES:
         opened = pool.read(name, SIZE, pools)
@@ -111,7 +111,7 @@ def test_episodes(source, owners, split, queries):
         assert task.support.mask.all()
         assert task.query.mask.all()
         support, query = contents(task.support.x), contents(task.query.x)
-        assert len({*support, *query}) == 3 * (2 + queries)  # no picture twice
+        assert len({*support, *query}) == 3 * (2 + queries)  # no image twice
         y = np.concatenate([task.support.y, task.query.y])
         assert (y.sum(1) == 1).all()
         of_label = {}
@@ -153,7 +153,7 @@ def test_a_dataset_that_is_held_out(source, owners):
     for split in ("train", "validation"):
         episodes = held_out.split(split)
         assert episodes.numbers.tolist() == [0]
-        assert {owners[content][::2] for content in map(bytes, np.array(episodes.pictures))} == {("a", split)}
+        assert {owners[content][::2] for content in map(bytes, np.array(episodes.images))} == {("a", split)}
     (part,) = held_out.test_parts()
     tasks = drawn(part)
     assert {int(task.family) for task in tasks} == {1}
@@ -179,8 +179,8 @@ def test_augmentation_mirrors_and_shifts_in_training_alone(source, pools):
     ("settings", "split", "message"),
     [
         ({"ways": 5}, "validation", "b has 4 classes in its validation split, a task needs 5: lower --ways"),
-        ({"shots": 7}, "train", r"a: a task needs 9 pictures of a class, too few in train 0 \(8\), .*: lower --shots"),
-        ({"test_queries": 7}, "test", "a: a task needs 9 pictures of a class.*lower --shots, --queries or --test-quer"),
+        ({"shots": 7}, "train", r"a: a task needs 9 images of a class, too few in train 0 \(8\), .*: lower --shots"),
+        ({"test_queries": 7}, "test", "a: a task needs 9 images of a class.*lower --shots, --queries or --test-quer"),
         ({"size": 9}, "train", "no pool 'a' of 9 pixels.*`metagrove data prepare a --from FOLDER_OR_ARCHIVE --size 9`"),
         ({"datasets": ("a", "c")}, "train", "no pool 'c' of 8 pixels in .*`metagrove data prepare c "),
     ],
@@ -221,7 +221,7 @@ SMALL_HSML = HSML(
 )
 LEARNERS = {
     "hsml-gru": SMALL_HSML,
-    "hsml-mean": dataclasses.replace(SMALL_HSML, aggregator="mean", picture_look="moments"),
+    "hsml-mean": dataclasses.replace(SMALL_HSML, aggregator="mean", image_features="moments"),
     "hsml-attention": dataclasses.replace(SMALL_HSML, aggregator="attention", gate="affine"),
     "maml": MAML(**NET, inner_lr=0.05, inner_steps=1),
     "maml-support-statistics": MAML(
@@ -359,15 +359,15 @@ def test_matching_net_by_hand():
     assert MatchingNet(sharpness=0.0).validation_errors() == ["sharpness must be positive, got 0.0"]
 
 
-def test_a_neural_process_does_not_read_pictures():
-    with pytest.raises(InputError, match="reads tables, not pictures: use --learner protonet"):
+def test_a_neural_process_does_not_read_images():
+    with pytest.raises(InputError, match="reads tables, not images: use --learner protonet"):
         NeuralProcess().init(Spec(x_shape=(SIZE, SIZE, 3), y_dim=3), key=jax.random.key(0))
 
 
 @pytest.mark.parametrize(
     ("learner", "spec", "message"),
     [
-        (ProtoNet(), Spec(x_shape=(1,), y_dim=1), "reads pictures"),
+        (ProtoNet(), Spec(x_shape=(1,), y_dim=1), "reads images"),
         (MatchingNet(net=MLPNet()), Spec(x_shape=(1,), y_dim=1), "at least two of them"),
         (MAML(net=Conv4Net(blocks=4)), Spec(x_shape=(8, 8, 3), y_dim=5), "lower --blocks"),
     ],
@@ -423,7 +423,7 @@ def test_from_the_command_line(pools, tmp_path, monkeypatch, capsys):
     assert (probabilities.argmax(1) == [0, 1, 2]).all()
 
 
-def test_missing_pictures_are_asked_for(tmp_path, capsys):
+def test_missing_images_are_asked_for(tmp_path, capsys):
     assert main(command(tmp_path / "nowhere", tmp_path / "run")) == 2
     assert f"metagrove data prepare a --from FOLDER_OR_ARCHIVE --size {SIZE}" in capsys.readouterr().err
     assert not (tmp_path / "run" / "run.json").exists()

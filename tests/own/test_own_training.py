@@ -316,7 +316,7 @@ def test_what_is_unknown_is_null():
     assert json.dumps(known({"a": [float("nan"), 1.0]}), allow_nan=False) == '{"a": [null, 1.0]}'
 
 
-# pictures
+# images
 
 
 @pytest.fixture(scope="module")
@@ -331,7 +331,7 @@ def pools(tmp_path_factory):
     return data
 
 
-def test_own_pictures(pools, tmp_path):
+def test_own_images(pools, tmp_path):
     args = ["train", "own-images", "--pool", "tiny", "--size", "4", "--data", str(pools), "--learner", "protonet"]
     assert main([*args, *flags(**QUICK, filters=2), "--out", str(tmp_path / "run")]) == 0
     run = mg.load(tmp_path / "run")
@@ -341,7 +341,7 @@ def test_own_pictures(pools, tmp_path):
     assert run.metric == "accuracy"
 
 
-def test_the_largest_pictures_that_all_pools_have(pools):
+def test_the_largest_images_that_all_pools_have(pools):
     assert image_source(ImageData(("tiny",), data=str(pools))).size == 8
 
 
@@ -351,7 +351,7 @@ def test_the_largest_pictures_that_all_pools_have(pools):
         ([], "say which pool: --pool NAME"),
         (["--pool", "huge"], "no pool 'huge' in"),
         (["--pool", "tiny", "--size", "16"], "no pool 'tiny' of 16 pixels"),
-        (["--pool", "tiny", "--shots", "4"], "tasks need 2 classes and 5 pictures"),
+        (["--pool", "tiny", "--shots", "4"], "tasks need 2 classes and 5 images"),
         (["--pool", "tiny", "--ways", "5"], "tiny has 3 classes in its train split, a task needs 5"),
     ],
 )

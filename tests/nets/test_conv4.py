@@ -69,7 +69,7 @@ def test_fast_convolution_equals_the_plain_one(size, channels, filters, height, 
 
 
 def test_derivatives_agree_with_finite_differences():
-    """Of convolution and pooling, along a line through pictures and kernel."""
+    """Of convolution and pooling, along a line through images and kernel."""
     start, direction = (normal(0, 1, 5, 4, 2), normal(1, 3, 3, 2, 3)), (normal(2, 1, 5, 4, 2), normal(3, 3, 3, 2, 3))
 
     def along(t):
@@ -80,7 +80,7 @@ def test_derivatives_agree_with_finite_differences():
     np.testing.assert_allclose((after[:2] - before[:2]) / 2e-5, now[1:], rtol=1e-6)
 
 
-def test_a_kernel_for_each_of_several_sets_of_pictures():
+def test_a_kernel_for_each_of_several_sets_of_images():
     x, kernels = normal(0, 3, 2, 4, 4, 2), normal(1, 3, 3, 3, 2, 4)
     each = jnp.stack([plain_conv(*pair) for pair in zip(x, kernels, strict=True)])
     assert_close(jax.vmap(fast_conv)(x, kernels), each, 1e-12)
@@ -143,7 +143,7 @@ def make_net(**settings):
     return eqx.tree_at(lambda net: net.biases, net, tuple(b + normal(7, *b.shape) for b in net.biases))
 
 
-def pictures(seed, count, mask=None):
+def images(seed, count, mask=None):
     x = jnp.asarray(np.random.default_rng(seed).uniform(size=(count, *SPEC.x_shape)))
     return Examples(x, jnp.eye(3)[np.arange(count) % 3], jnp.ones(count, bool) if mask is None else mask)
 
@@ -192,19 +192,19 @@ def masked_call(net, x, mask):
 
 @pytest.mark.parametrize("call", [plain_call, hooked_call, masked_call])
 def test_conv4_equals_its_definition_through_an_inner_step(call, by_definition):
-    ours = jax.jit(lambda net: through_a_step(call, net, pictures(1, 3), pictures(2, 4)))(make_net())
+    ours = jax.jit(lambda net: through_a_step(call, net, images(1, 3), images(2, 4)))(make_net())
     assert_close(ours, by_definition)
 
 
 @pytest.fixture(scope="module")
 def by_definition():
     with jax.enable_x64(True):
-        return jax.jit(lambda net: through_a_step(slow_net, net, pictures(1, 3), pictures(2, 4)))(make_net())
+        return jax.jit(lambda net: through_a_step(slow_net, net, images(1, 3), images(2, 4)))(make_net())
 
 
 def test_a_hook_is_given_every_layer():
     seen = {}
-    jax.eval_shape(lambda x: make_net()(x, after_layer=lambda i, v: seen.setdefault(i, v)), pictures(0, 4).x)
+    jax.eval_shape(lambda x: make_net()(x, after_layer=lambda i, v: seen.setdefault(i, v)), images(0, 4).x)
     assert {layer: values.shape for layer, values in seen.items()} == {
         0: (4, 9, 8, MANY),
         1: (4, 4, 4, MANY),
@@ -212,8 +212,8 @@ def test_a_hook_is_given_every_layer():
     }
 
 
-def test_statistics_of_the_support_or_of_the_pictures_that_are_looked_at():
-    support, x = pictures(1, 4, jnp.array([True, True, False, True])), pictures(2, 5).x
+def test_statistics_of_the_support_or_of_the_images_that_are_looked_at():
+    support, x = images(1, 4, jnp.array([True, True, False, True])), images(2, 5).x
     own, batch = make_net(statistics="support").given(support), make_net().given(support)
     assert batch.context is None
 
@@ -229,7 +229,7 @@ def test_statistics_of_the_support_or_of_the_pictures_that_are_looked_at():
 
 
 def test_a_net_deep_in_a_predictor_is_told_its_support_set():
-    support = pictures(1, 4)
+    support = images(1, 4)
     told = bind_support(Transformed(make_net(statistics="support"), (jnp.eye(3),)), support)
     assert told.net.context is support
 
@@ -247,7 +247,7 @@ def test_a_look_at_the_layers():
     marked = net.by_layer(("first", "second", "head"))
     assert marked.kernels == marked.biases == ("first", "second")
     assert marked.head == ("head", "head")
-    assert jax.eval_shape(net.features, pictures(0, 3).x).shape == (3, 2 * 2 * MANY)
+    assert jax.eval_shape(net.features, images(0, 3).x).shape == (3, 2 * 2 * MANY)
 
 
 def test_settings_that_cannot_work_are_named():

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from own_runs import COLOUR, NUMBERS, X, Y, label_run, picture_run, sensor_run, sensors, value_run
+from own_runs import COLOUR, NUMBERS, X, Y, image_run, label_run, sensor_run, sensors, value_run
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
@@ -151,15 +151,15 @@ def test_classes_in_their_own_kind_and_order(numbers):
         mg.FewShotClassifier(numbers).fit(x, [8, 8, 9, 9])
 
 
-def test_pictures(tmp_path):
-    run = picture_run(tmp_path / "run")
-    pictures = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8)
-    model = mg.FewShotClassifier(run).fit(pictures, ["cat", "dog", "cat", "dog"])
-    assert set(model.predict(pictures)) <= {"cat", "dog"}
-    np.testing.assert_allclose(model.predict_proba(pictures / 255), model.predict_proba(pictures), rtol=1e-3, atol=1e-4)
-    np.testing.assert_array_equal(model.predict_proba(pictures)[1:2], model.predict_proba(pictures[1:2]))
+def test_images(tmp_path):
+    run = image_run(tmp_path / "run")
+    images = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8)
+    model = mg.FewShotClassifier(run).fit(images, ["cat", "dog", "cat", "dog"])
+    assert set(model.predict(images)) <= {"cat", "dog"}
+    np.testing.assert_allclose(model.predict_proba(images / 255), model.predict_proba(images), rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(model.predict_proba(images)[1:2], model.predict_proba(images[1:2]))
     with pytest.raises(ValueError, match="y has 1 classes, but the run tells 2 to 3 apart"):
-        mg.FewShotClassifier(run).fit(pictures, ["cat"] * 4)
+        mg.FewShotClassifier(run).fit(images, ["cat"] * 4)
 
 
 def test_a_run_of_the_other_kind_is_refused(run, numbers):

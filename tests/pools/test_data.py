@@ -1,4 +1,4 @@
-"""Pools of pictures: every layout, every failure, downloads from a server on loopback."""
+"""Pools of images: every layout, every failure, downloads from a server on loopback."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,7 @@ from metagrove.pools.prepare import prepare
 RED, BLUE, GREEN = (220, 20, 20), (20, 20, 220), (20, 200, 20)
 
 
-def picture(colour=RED, size=(8, 8), kind="PNG", mode="RGB", **options) -> bytes:
+def image(colour=RED, size=(8, 8), kind="PNG", mode="RGB", **options) -> bytes:
     file = io.BytesIO()
     Image.new("RGB", size, colour).convert(mode).save(file, kind, **options)
     return file.getvalue()
@@ -41,7 +41,7 @@ def framed(box, size=(24, 20)) -> bytes:
     return file.getvalue()
 
 
-PLAIN = picture()
+PLAIN = image()
 
 
 def as_tar(path: Path, files: dict[str, bytes], mode="w") -> Path:
@@ -134,7 +134,7 @@ ARCHIVES = {
 
 
 def own_files(classes=6, count=3, split=True, above="", content=PLAIN) -> dict[str, bytes]:
-    """Pictures of a person's own; without a split, three times as many classes."""
+    """Images of a person's own; without a split, three times as many classes."""
     parts = ("train/", "val/", "test/") if split else ("", "", "")
     return {
         f"{above}{part}class {p}{c} é/im age {i}.png": content
@@ -174,10 +174,10 @@ def test_split_sizes_are_the_papers():
     assert all(len({official.normal(c) for c in class_names(name)}) == len(class_names(name)) for name in splits())
 
 
-def test_the_first_pictures_by_name_are_taken_up_to_the_papers_number(tmp_path, monkeypatch):
+def test_the_first_images_by_name_are_taken_up_to_the_papers_number(tmp_path, monkeypatch):
     monkeypatch.setitem(OFFICIAL, "texture", dataclasses.replace(OFFICIAL["texture"], images=2))
     files = {
-        f"dtd/images/{name}/{i}.png": picture(GREEN if i == 3 else RED)
+        f"dtd/images/{name}/{i}.png": image(GREEN if i == 3 else RED)
         for name in class_names("texture")
         for i in (3, 2, 1)
     }
@@ -198,10 +198,10 @@ def test_missing_classes_are_all_named_and_nothing_is_left(tmp_path):
 def test_many_problems_are_counted(tmp_path):
     with pytest.raises(InputError, match="and 93 more") as error:
         prepare("fungi", as_zip(tmp_path / "x.zip", own_files(4, split=False)), data=tmp_path / "data", min_images=1)
-    assert "pictures of your own need another name" in str(error.value)
+    assert "images of your own need another name" in str(error.value)
 
 
-def test_pictures_listed_but_not_there_are_named(tmp_path):
+def test_images_listed_but_not_there_are_named(tmp_path):
     files = cub_files(count=1)
     gone = next(path for path in files if path.endswith("_1.jpg"))
     del files[gone]
@@ -219,7 +219,7 @@ def test_a_missing_table_is_named(table, tmp_path):
 
 @pytest.mark.parametrize("pack", [as_tar, as_zip, as_folder])
 @pytest.mark.parametrize("above", ["", "my birds/", "a/b/"])
-def test_own_pictures_with_splits(pack, above, tmp_path):
+def test_own_images_with_splits(pack, above, tmp_path):
     extra = {f"{above}README": b"x", f"{above}train/.DS_Store": b"x", f"__MACOSX/{above}._im.png": b"x"}
     source = pack(tmp_path / "source", {**own_files(above=above), **extra})
     folder = prepare("mine", source, size=5, data=tmp_path / "data", min_images=3)
@@ -231,7 +231,7 @@ def test_own_pictures_with_splits(pack, above, tmp_path):
     assert json.loads((folder / "index.json").read_text())["about"]["other_files_ignored"] == 3
 
 
-def test_own_pictures_without_splits_are_divided_by_a_seed(tmp_path):
+def test_own_images_without_splits_are_divided_by_a_seed(tmp_path):
     files = own_files(classes=11, split=False)
     files = {f"{i % 50:02}/{i}.png": content for i, content in enumerate([*files.values()] * 2)}
     source = as_folder(tmp_path / "source", files)
@@ -245,9 +245,9 @@ def test_own_pictures_without_splits_are_divided_by_a_seed(tmp_path):
     assert index["about"]["splits"] == "drawn in the ratio 64/16/20 with seed 0"
 
 
-def test_the_same_pictures_give_the_same_bytes(tmp_path):
+def test_the_same_images_give_the_same_bytes(tmp_path):
     rng = np.random.default_rng(0)
-    files = {path: picture(tuple(rng.integers(0, 255, 3).tolist())) for path in own_files()}
+    files = {path: image(tuple(rng.integers(0, 255, 3).tolist())) for path in own_files()}
     backwards = dict(reversed(files.items()))
     prepare("pool", as_tar(tmp_path / "a.tar", files), data=tmp_path / "a", size=9, min_images=1)
     prepare("pool", as_zip(tmp_path / "b.zip", backwards), data=tmp_path / "b", size=9, min_images=1)
@@ -261,18 +261,18 @@ def bad(change: dict[str, bytes | None]) -> dict[str, bytes]:
 
 BROKEN = "train/class 00 é/im age 0.png"
 FAILURES = {
-    "not a picture": (bad({BROKEN: b"no picture"}), "im age 0.png is not a picture that can be read"),
-    "cut off": (bad({BROKEN: picture(size=(64, 64), kind="JPEG")[:400]}), "im age 0.png is not a picture"),
-    "empty file": (bad({BROKEN: b""}), "im age 0.png is not a picture that can be read"),
-    "too few pictures": (bad({BROKEN: None}), "class 'class 00 é' has 2 pictures, needs 3"),
+    "not an image": (bad({BROKEN: b"no image"}), "im age 0.png is not an image that can be read"),
+    "cut off": (bad({BROKEN: image(size=(64, 64), kind="JPEG")[:400]}), "im age 0.png is not an image"),
+    "empty file": (bad({BROKEN: b""}), "im age 0.png is not an image that can be read"),
+    "too few images": (bad({BROKEN: None}), "class 'class 00 é' has 2 images, needs 3"),
     "too few classes": (own_files(classes=4), "the validation split has 4 classes, needs 5"),
     "no validation": (
         {k: v for k, v in own_files().items() if not k.startswith("val")},
         "validation split has 0 classes",
     ),
     "class in two splits": ({**own_files(), "test/class 00 é/a.png": PLAIN}, "'class 00 é' lies in train and test"),
-    "no pictures": ({"readme.txt": b"hello"}, "holds no pictures in class folders"),
-    "no class folders": ({"a.png": PLAIN, "b.png": PLAIN}, "holds no pictures in class folders"),
+    "no images": ({"readme.txt": b"hello"}, "holds no images in class folders"),
+    "no class folders": ({"a.png": PLAIN, "b.png": PLAIN}, "holds no images in class folders"),
     "leads out": ({"../train/a/b.png": PLAIN}, r"'\.\./train/a/b\.png', a path that leads out of it"),
     "absolute": ({"/etc/a/b.png": PLAIN}, "a path that leads out of it"),
 }
@@ -338,12 +338,12 @@ def test_ctrl_c_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_a_pool_is_replaced_only_by_force_and_only_by_a_whole_one(tmp_path):
-    good = as_tar(tmp_path / "a.tar", own_files(content=picture(GREEN)))
+    good = as_tar(tmp_path / "a.tar", own_files(content=image(GREEN)))
     again = {"size": 4, "data": tmp_path / "data", "min_images": 1}
     prepare("mine", as_tar(tmp_path / "b.tar", own_files()), **again)
     with pytest.raises(InputError, match="is there already: --force"):
         prepare("mine", good, **again)
-    with pytest.raises(InputError, match="not a picture"):
+    with pytest.raises(InputError, match="not an image"):
         prepare("mine", as_tar(tmp_path / "c.tar", bad({BROKEN: b"x"})), force=True, **again)
     assert pool.verify("mine", 4, tmp_path / "data").images[0, 0, 0].tolist() == list(RED)
     prepare("mine", good, force=True, **again)
@@ -359,31 +359,31 @@ def test_a_full_disk_is_said_before_writing(tmp_path, monkeypatch):
     assert left(tmp_path / "data") == []
 
 
-def test_every_kind_of_picture_becomes_rgb():
+def test_every_kind_of_image_becomes_rgb():
     grey = (100, 100, 100)
     transparent = io.BytesIO()
     Image.new("RGBA", (8, 8), (0, 0, 0, 0)).save(transparent, "PNG")
     deep = io.BytesIO()
     Image.fromarray(np.full((8, 8), 100 * 257, np.uint16)).save(deep, "PNG")
     cases = [
-        (picture(grey, mode="L"), grey),
-        (picture((255, 0, 0), mode="P"), (255, 0, 0)),
-        (picture(RED, kind="GIF", mode="P", transparency=0), None),
-        (picture(RED, mode="RGBA"), RED),
-        (picture(grey, mode="LA"), grey),
-        (picture((255, 255, 255), mode="1"), (255, 255, 255)),
-        (picture(RED, kind="BMP"), RED),
-        (picture(RED, kind="WEBP", lossless=True), RED),
-        (picture(RED, kind="JPEG", mode="CMYK", quality=95), RED),
+        (image(grey, mode="L"), grey),
+        (image((255, 0, 0), mode="P"), (255, 0, 0)),
+        (image(RED, kind="GIF", mode="P", transparency=0), None),
+        (image(RED, mode="RGBA"), RED),
+        (image(grey, mode="LA"), grey),
+        (image((255, 255, 255), mode="1"), (255, 255, 255)),
+        (image(RED, kind="BMP"), RED),
+        (image(RED, kind="WEBP", lossless=True), RED),
+        (image(RED, kind="JPEG", mode="CMYK", quality=95), RED),
         (transparent.getvalue(), (255, 255, 255)),
         (deep.getvalue(), grey),
     ]
     for content, colour in cases:
-        image = decode(content, 5)
-        assert image.shape == (5, 5, 3)
-        assert image.dtype == np.uint8
+        rgb = decode(content, 5)
+        assert rgb.shape == (5, 5, 3)
+        assert rgb.dtype == np.uint8
         if colour is not None:
-            np.testing.assert_allclose(image, np.broadcast_to(colour, image.shape), atol=4)
+            np.testing.assert_allclose(rgb, np.broadcast_to(colour, rgb.shape), atol=4)
 
 
 def test_exif_orientation_is_respected():

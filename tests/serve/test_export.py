@@ -79,7 +79,7 @@ def fitted(predictor, schema):
 @pytest.fixture(scope="module")
 def documented():
     """The reader of docs/export.md, by itself."""
-    text = (Path(__file__).parents[1] / "docs" / "export.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
     block = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)[1]
     code, _ = block.split("new = ")
     names = {}
@@ -116,9 +116,9 @@ def test_variance_of_a_new_value(tmp_path):
     np.testing.assert_allclose(np.sqrt(x.var(0) + model["noise_variance"]), spread, rtol=1e-4)
 
 
-def numpy_conv4(model, arrays, pictures):
+def numpy_conv4(model, arrays, images):
     """The convolutional layers as docs/export.md describes them."""
-    x = pictures
+    x = images
     for layer in model["layers"]:
         weight, bias = arrays[layer["weight"]], arrays[layer["bias"]]
         if layer["kind"] == "conv":
@@ -145,10 +145,10 @@ def test_convolutions_with_the_supports_statistics(wrap, tmp_path):
     export(Fitted({}, spec, classes, predictor, 4, {}), tmp_path)
     arrays, model = load_arrays(tmp_path, "model")
     assert [layer["kind"] for layer in model["layers"]] == ["conv"] * blocks + ["dense"]
-    assert model["picture"] == [9, 9, 3]
-    pictures = np.asarray(jax.random.uniform(KEYS[9], (3, 9, 9, 3)))
-    logits = numpy_conv4(model, arrays, pictures)
-    ours = np.asarray(eqx.filter_jit(predictor)(jnp.asarray(pictures)))
+    assert model["image"] == [9, 9, 3]
+    images = np.asarray(jax.random.uniform(KEYS[9], (3, 9, 9, 3)))
+    logits = numpy_conv4(model, arrays, images)
+    ours = np.asarray(eqx.filter_jit(predictor)(jnp.asarray(images)))
     np.testing.assert_allclose(logits - logits[:, :1], ours - ours[:, :1], rtol=1e-3, atol=1e-4)
 
 

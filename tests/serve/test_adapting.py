@@ -14,8 +14,8 @@ from own_runs import (
     NET,
     X,
     Y,
+    image_run,
     label_run,
-    picture_run,
     read_csv,
     sensors,
     table_run,
@@ -53,20 +53,20 @@ def labels(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    """A run on pictures, a support folder of two classes, and a task adapted to it."""
+def images(tmp_path_factory):
+    """A run on images, a support folder of two classes, and a task adapted to it."""
     folder = tmp_path_factory.mktemp("own")
     for name, count in (("kat ze", 2), ("Hund", 3)):
         for i in range(count):
-            save_picture(folder / "support" / name / f"{i}.png", seed=i + 10 * count)
-    run = picture_run(folder / "run")
+            save_image(folder / "support" / name / f"{i}.png", seed=i + 10 * count)
+    run = image_run(folder / "run")
     return run, folder / "support", adapt(run, folder / "support")
 
 
 LABEL_ROWS = {"a": [0.0, 1.0, 2.0, 3.0], "b": [1.0, 1.0, 0.0, 0.0], "kind": ["9", "9", "x", "x"]}
 
 
-def save_picture(path, seed):
+def save_image(path, seed):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.random.default_rng(seed).integers(0, 256, (9, 11, 3), np.uint8)).save(path)
 
@@ -300,13 +300,13 @@ def test_spread_has_columns_of_its_own(tmp_path):
     np.testing.assert_allclose(found["v_sd"], spread[:, 1], rtol=1e-4)
 
 
-def test_pictures_each_on_its_own(pictures, tmp_path):
-    """The net normalises by batch statistics; its answers for a picture are the same whatever is beside it."""
-    run, _, task = pictures
+def test_images_each_on_its_own(images, tmp_path):
+    """The net normalises by batch statistics; its answers for an image are the same whatever is beside it."""
+    run, _, task = images
     assert run.config.learner.net.statistics == "batch"
     for i in range(20):
-        save_picture(tmp_path / "many" / f"größe {i}.png", seed=100 + i)
-    save_picture(tmp_path / "one" / "größe 3.png", seed=103)
+        save_image(tmp_path / "many" / f"größe {i}.png", seed=100 + i)
+    save_image(tmp_path / "one" / "größe 3.png", seed=103)
     (tmp_path / "many" / "notes.txt").write_text("stray")
     assert predict_file(task, tmp_path / "many", tmp_path / "many.csv") == 20
     assert predict_file(task, tmp_path / "one", tmp_path / "one.csv") == 1
@@ -319,34 +319,34 @@ def test_pictures_each_on_its_own(pictures, tmp_path):
     np.testing.assert_allclose(each.sum(0), 1.0, rtol=1e-6)
 
 
-def test_a_saved_task_of_pictures(pictures, tmp_path):
-    _, support, task = pictures
+def test_a_saved_task_of_images(images, tmp_path):
+    _, support, task = images
     task.save(tmp_path / "adapted")
     x = np.random.default_rng(0).random((2, 8, 8, 3), np.float32)
     np.testing.assert_array_equal(load_fitted(tmp_path / "adapted").encoded(x)[0], task.encoded(x)[0])
     assert task.about["rows"] == len(list(support.rglob("*.png"))) == 5
 
 
-def test_bad_pictures_are_refused(pictures, tmp_path):
-    run, _, task = pictures
-    save_picture(tmp_path / "single" / "cat" / "1.png", seed=0)
+def test_bad_images_are_refused(images, tmp_path):
+    run, _, task = images
+    save_image(tmp_path / "single" / "cat" / "1.png", seed=0)
     with pytest.raises(InputError, match="has one class only, 'cat'"):
         adapt(run, tmp_path / "single")
     for name in "abcd":
-        save_picture(tmp_path / "four" / name / "1.png", seed=0)
+        save_image(tmp_path / "four" / name / "1.png", seed=0)
     with pytest.raises(InputError, match="has 4 classes, the run tells 3 apart"):
         adapt(run, tmp_path / "four")
-    with pytest.raises(InputError, match="must hold a folder of pictures for each class"):
+    with pytest.raises(InputError, match="must hold a folder of images for each class"):
         adapt(run, tmp_path / "single" / "cat")
     with tarfile.open(tmp_path / "out.tar", "w") as tar:
         tar.add(tmp_path / "single" / "cat" / "1.png", "../cat/1.png")
     with pytest.raises(InputError, match="a path that leads out of it"):
         adapt(run, tmp_path / "out.tar")
     (tmp_path / "new").mkdir()
-    with pytest.raises(InputError, match="holds no pictures"):
+    with pytest.raises(InputError, match="holds no images"):
         predict_file(task, tmp_path / "new", tmp_path / "p.csv")
-    (tmp_path / "new" / "broken.jpg").write_bytes(b"not a picture")
-    with pytest.raises(InputError, match=r"new/broken\.jpg cannot be read as a picture"):
+    (tmp_path / "new" / "broken.jpg").write_bytes(b"not an image")
+    with pytest.raises(InputError, match=r"new/broken\.jpg cannot be read as an image"):
         predict_file(task, tmp_path / "new", tmp_path / "p.csv")
     assert not (tmp_path / "p.csv").exists()
 

@@ -98,20 +98,20 @@ def test_released_models_do_what_they_say(name):
 
 
 def test_the_released_image_model_tells_patterns_apart():
-    """Stripes along and across, squares, a bright half and noise: one picture of each, then others in other colours."""
+    """Stripes along and across, squares, a bright half and noise: one image of each, then others in other colours."""
     run = mg.load("images-1shot-32")
     place = np.arange(32)
     along = np.repeat(place[:, None] // 4 % 2, 32, axis=1)
     patterns = [along, along.T, along ^ along.T, np.repeat(place[:, None] < 16, 32, axis=1)]
 
-    def pictures(seed):
+    def images(seed):
         rng = np.random.default_rng(seed)
         all_patterns = [*patterns, rng.integers(0, 2, (32, 32))]
         colours = rng.uniform(0.6, 1.0, (5, 1, 1, 3))
         return (np.stack(all_patterns)[..., None] * colours).astype(np.float32)
 
-    adapted = run.adapt(pictures(0), [0, 1, 2, 3, 4])
-    right = [adapted.classify(pictures(seed)) == np.arange(5) for seed in range(1, 5)]
+    adapted = run.adapt(images(0), [0, 1, 2, 3, 4])
+    right = [adapted.classify(images(seed)) == np.arange(5) for seed in range(1, 5)]
     assert np.mean(right) > 0.7  # chance is .2
     assert sum(file.stat().st_size for file in run.folder.iterdir()) < 7e6
 

@@ -194,7 +194,7 @@ def test_an_experiment_may_have_budgets_of_its_own(trainings, tmp_path, monkeypa
 
 
 def test_every_search_is_equally_wide_and_known_by_its_published_result():
-    rows = json.loads((Path(__file__).parents[1] / "results" / "table1.json").read_text(encoding="utf-8"))["rows"]
+    rows = json.loads((Path(__file__).parents[2] / "results" / "table1.json").read_text(encoding="utf-8"))["rows"]
     published = {row["label"]: row["search"] for row in rows}
     for row in EXPERIMENTS["table1"].rows:
         if row.search is not None and row.label in published:
@@ -216,7 +216,7 @@ def test_the_final_training_is_that_of_the_last_steps_alone():
     )
 
 
-def test_the_best_preset_for_pictures_is_the_row_that_is_released():
+def test_the_best_preset_for_images_is_the_row_that_is_released():
     experiment = EXPERIMENTS["table2"]
     place = module.ExperimentContext(experiment, experiment.budgets["small"], Path("runs"), 32)
     (row,) = (row for row in experiment.rows if row.release == "images-1shot")

@@ -1,4 +1,4 @@
-"""Figures for pictures: node shares and agreement by hand, and every file from the command line."""
+"""Figures for images: node shares and agreement by hand, and every file from the command line."""
 
 import dataclasses
 import itertools
@@ -31,7 +31,7 @@ NUM_TASKS = 6
 
 
 def write_pool(data, name, shade):
-    """Noise about a shade: three classes of each split, six pictures each."""
+    """Noise about a shade: three classes of each split, six images each."""
     folder = pool.folder_of(name, 16, data)
     folder.mkdir(parents=True)
     classes = [(f"{split} {i}", split, 6) for split in pool.SPLITS for i in range(3)]
@@ -86,7 +86,7 @@ def test_show_draws_every_figure(runs, tmp_path, capsys, monkeypatch):
 
 
 def test_a_learner_without_clusters_is_shown_with_a_note(runs):
-    drawn = figures.assignments_beside_pictures(runs["maml"], seed=0)
+    drawn = figures.assignments_beside_images(runs["maml"], seed=0)
     assert len(drawn.axes) == 12
     assert "no clusters" in drawn.get_suptitle()
     panel = figures.initializations([runs["maml"]], tasks_per_family=NUM_TASKS, seed=0).axes[0]
@@ -102,10 +102,10 @@ def test_titles_tell_agreement(runs):
     assert "own clusters" not in rival
 
 
-def test_runs_of_other_pictures_are_refused(runs, source):
+def test_runs_of_other_images_are_refused(runs, source):
     config = dataclasses.replace(runs["maml"].config, source=dataclasses.replace(source, ways=2))
     with pytest.raises(ValueError, match="cannot be drawn beside"):
-        figures.draw_pictures(runs["hsml"], [dataclasses.replace(runs["maml"], config=config)], seed=0)
+        figures.draw_images(runs["hsml"], [dataclasses.replace(runs["maml"], config=config)], seed=0)
 
 
 def test_tasks_are_chosen_evenly_and_are_the_first(source, runs):
@@ -139,12 +139,12 @@ def test_any_hierarchy_is_drawn(clusters):
     assert len(axes.lines) == sum(above * k for above, k in itertools.pairwise(clusters))
 
 
-def test_the_first_picture_of_each_class_is_shown():
+def test_the_first_image_of_each_class_is_shown():
     x = jnp.linspace(0, 1, 4)[:, None, None, None] * jnp.ones((4, 16, 16, 3))
     support = Examples(x, jnp.eye(2)[jnp.array([1, 1, 0, 0])], jnp.array([False, True, True, True]))
-    pictures = figures.first_of_each_class(Task(support, support, jnp.array(0)))
-    np.testing.assert_allclose(pictures[:, 0, 0, 0], [2 / 3, 1 / 3], rtol=1e-6)
-    assert figures.strip(pictures).shape == (16, 33, 3)
+    images = figures.first_of_each_class(Task(support, support, jnp.array(0)))
+    np.testing.assert_allclose(images[:, 0, 0, 0], [2 / 3, 1 / 3], rtol=1e-6)
+    assert figures.strip(images).shape == (16, 33, 3)
 
 
 def test_separated_vectors_agree_with_their_families():
