@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from metagrove.inner import adapt_net, clipped, descend
+from metagrove.inner import adapt_net, clipped, descend, trainable_mask
 from metagrove.losses import mse
 from metagrove.nets.mlp import MLP
 from metagrove.task import unpadded
