@@ -12,8 +12,8 @@ from typing import Any, TextIO
 
 from metagrove.errors import RunError
 
-FORMAT = 1
-"""Raised when a file written by this version can no longer be read by the one before."""
+FORMAT = 2
+"""Raised when a file written by this version cannot be read by the one before; older formats are migrated."""
 
 
 def read_json(path: Path) -> dict[str, Any]:

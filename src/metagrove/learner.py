@@ -1,8 +1,14 @@
 """The one contract between a method and everything else: training, evaluation, command line, figures.
 
-A learner is a frozen dataclass of hyperparameters with three pure functions. Always one task, no task axis: `outer`
-maps over tasks; only `start`, before the first meta-step, may look at many. `meta` is everything the outer loop
-trains (the paper's Θ).
+A learner is a frozen dataclass of hyperparameters with a few pure functions:
+
+    init(spec, *, key) -> meta                                everything the outer loop trains, the paper's Θ
+    adapt(meta, support, *, key=None, steps=None) -> predictor, info
+    meta_loss(meta, task, *, key) -> loss, info               by default adapt's query loss + info.penalty
+
+Always one task, no task axis: `outer` maps over tasks; only `data_dependent_init`, before the first meta-step, sees
+many. A learner with clusters also takes `adapt(..., assignment=p)`, the first level's assignment decided from outside
+(an oracle's, or one permuted over tasks); `family` reaches `adapt` in no other way, and never by default.
 """
 
 import abc
@@ -15,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from metagrove.errors import InputError
 from metagrove.losses import LossFn, metric_of, mse
 from metagrove.task import Examples, Spec, Task
 
@@ -58,9 +65,32 @@ class Learner(abc.ABC):
     ) -> tuple[Predictor, Info]:
         """Fit one task. `key=None` is deterministic; `steps=None` is the number used in training."""
 
-    def start(self, meta: Meta, tasks: Any, *, key: PRNGKeyArray) -> Meta:
-        """What `init` drew after a look at training tasks, before the first meta-step; most leave it as it is."""
+    def data_dependent_init(self, meta: Meta, tasks: Any, *, key: PRNGKeyArray) -> Meta:
+        """What `init` drew, adjusted to training tasks before the first meta-step; most learners need none."""
+        del tasks, key
         return meta
+
+    def trainable(self, meta: Meta) -> Any:
+        """Which leaves of `meta` training changes: a tree of booleans, by default True for every inexact array."""
+        return jax.tree.map(eqx.is_inexact_array, meta)
+
+    def phase_loss(
+        self, name: str, meta: Meta, task: Task, *, key: PRNGKeyArray
+    ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+        """The loss of one task in a training phase, and metrics; `query` is `meta_loss`, which every learner has."""
+        if name != "query":
+            raise InputError(f"{type(self).__name__} has no training loss {name!r}: use 'query'")
+        loss, info = self.meta_loss(meta, task, key=key)
+        return loss, info.metrics
+
+    @property
+    def clusters(self) -> tuple[int, ...]:
+        """The number of task clusters of each level, K^1 ... K^L; empty for a learner without clusters."""
+        return ()
+
+    def growth_errors(self) -> list[str]:
+        """What keeps the learner from gaining clusters in training, a line each."""
+        return [f"growth_window must be 0 for {type(self).__name__}: it has no clusters"]
 
     def validation_errors(self) -> list[str]:
         """What is wrong with the hyperparameters, a line each."""

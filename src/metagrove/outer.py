@@ -26,38 +26,67 @@ def over_tasks(fn: Callable[..., Any], *batched: Any, task_chunk_size: int | Non
 
 
 def meta_gradient(
-    learner: Learner, meta: Meta, tasks: Task, *, key: PRNGKeyArray, task_chunk_size: int | None = None
+    learner: Learner,
+    meta: Meta,
+    tasks: Task,
+    *,
+    key: PRNGKeyArray,
+    trainable: Any = None,
+    loss: str = "query",
+    task_chunk_size: int | None = None,
 ) -> Gradient:
-    """The gradient of the batch; at most `task_chunk_size` tasks are worked on at once, one group after another."""
+    """The gradient of the mean loss of a batch of tasks.
+
+    Args:
+        learner: The method.
+        meta: Its meta-parameters.
+        tasks: A batch of tasks.
+        key: Randomness of the learner.
+        trainable: A tree of booleans: the leaves of `meta` to differentiate by; by default those the learner trains.
+        loss: The loss of the training phase, see `Learner.phase_loss`.
+        task_chunk_size: The number of tasks computed at once; chunks follow each other.
+
+    Returns:
+        The loss, the learner's metrics, and the gradient, 0 for leaves that are not trained.
+    """
     num_tasks = tasks.family.shape[0]
     batch = tasks, jax.random.split(key, num_tasks)
     groups = num_groups(num_tasks, task_chunk_size or num_tasks)
+    trained, fixed = eqx.partition(meta, learner.trainable(meta) if trainable is None else trainable)
+
+    def gradient(group: tuple[Task, Array]) -> Gradient:
+        return group_gradient(learner, trained, fixed, *group, loss=loss)
+
     if groups == 1:
-        return group_gradient(learner, meta, *batch)
+        return gradient(batch)
     grouped = jax.tree.map(lambda leaf: leaf.reshape(groups, num_tasks // groups, *leaf.shape[1:]), batch)
 
     def add(total: Gradient, group: tuple[Task, Array]) -> tuple[Gradient, None]:
-        return jax.tree.map(jnp.add, total, group_gradient(learner, meta, *group)), None
+        return jax.tree.map(jnp.add, total, gradient(group)), None
 
-    shapes = jax.eval_shape(lambda group: group_gradient(learner, meta, *group), jax.tree.map(lambda a: a[0], grouped))
+    shapes = jax.eval_shape(gradient, jax.tree.map(lambda a: a[0], grouped))
     total, _ = jax.lax.scan(add, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), grouped)
     return jax.tree.map(lambda leaf: leaf / groups, total)
 
 
-def group_gradient(learner: Learner, meta: Meta, tasks: Task, keys: Key[Array, " tasks"]) -> Gradient:
-    """The gradient of tasks that are worked on together."""
+def group_gradient(
+    learner: Learner, trained: Meta, fixed: Meta, tasks: Task, keys: Key[Array, " tasks"], *, loss: str
+) -> Gradient:
+    """The gradient of tasks that are computed together."""
 
     @eqx.filter_value_and_grad(has_aux=True)
-    def mean_loss(meta: Meta) -> tuple[Array, dict[str, Array]]:
+    def mean_loss(trained: Meta) -> tuple[Array, dict[str, Array]]:
+        meta = eqx.combine(trained, fixed)
+
         def one(task: Task, key: PRNGKeyArray) -> tuple[Array, dict[str, Array]]:
-            loss, info = learner.meta_loss(meta, task, key=key)
-            return loss, info.metrics
+            return learner.phase_loss(loss, meta, task, key=key)
 
         losses, metrics = over_tasks(one, tasks, keys)
         return losses.mean(), jax.tree.map(jnp.mean, metrics)
 
-    (loss, metrics), grads = mean_loss(meta)
-    return loss, metrics, grads
+    (value, metrics), grads = mean_loss(trained)
+    zeros = jax.tree.map(jnp.zeros_like, eqx.filter(fixed, eqx.is_inexact_array))
+    return value, metrics, eqx.combine(grads, zeros)
 
 
 def num_groups(num_tasks: int, task_chunk_size: int) -> int:

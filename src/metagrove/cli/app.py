@@ -12,8 +12,9 @@ import tyro
 
 from metagrove.cli.adapt import Adapt, Export, Predict
 from metagrove.compilation_cache import enable_compilation_cache
-from metagrove.config.config import LEARNERS, Config
+from metagrove.config.config import Config
 from metagrove.config.presets import PRESETS, preset
+from metagrove.config.registry import learners
 from metagrove.errors import STOPPED, MetagroveError
 from metagrove.paper.experiments import BudgetName
 
@@ -284,7 +285,7 @@ def train(args: list[str]) -> int:
         args=rest,
         default=Train(preset(name, learner)),
         prog=f"metagrove train {name}",
-        description=f"{PRESETS[name].about}. --learner NAME takes another method: {', '.join(LEARNERS)}.",
+        description=f"{PRESETS[name].about}. --learner NAME takes another method: {', '.join(learners())}.",
         config=FLAT,
     )
     folder = settings.out or default_folder(name, settings.config)

@@ -9,9 +9,10 @@ from typing import Any
 
 import tyro
 
-from metagrove.config.config import LEARNERS, Config
+from metagrove.config.config import Config
 from metagrove.config.own_data import image_config, table_config
 from metagrove.config.presets import default_learner
+from metagrove.config.registry import learners
 from metagrove.errors import STOPPED, InputError
 from metagrove.evaluate.baselines import read_baselines
 from metagrove.own.training import Job, own_config, print_note, run_job
@@ -80,7 +81,7 @@ def main(name: str, args: Sequence[str], learner: str | None, flat: tuple[Any, .
     """metagrove train own | own-images."""
     command = shlex.join(["metagrove", "train", name, *args, *(["--learner", learner] if learner else [])])
     train = train_tables if name == "own" else train_images
-    about = f"{ABOUT[name]}. --learner NAME takes another method: {', '.join(LEARNERS)}."
+    about = f"{ABOUT[name]}. --learner NAME takes another method: {', '.join(learners())}."
 
     def parse(kind: type, left: Sequence[str], default: Any = None) -> Any:
         how = {"args": list(left), "prog": f"metagrove train {name}", "description": about, "config": flat}

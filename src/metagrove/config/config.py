@@ -1,55 +1,21 @@
-"""What a run is: a source, a learner and the settings of its training; to JSON and back."""
+"""What a run is: a source, a learner and the settings of its training."""
 
 import dataclasses
-import difflib
-from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import optax
+import tyro
 
 from metagrove.adam import scale_by_aged_adam
+from metagrove.config.settings import replace_settings
 from metagrove.errors import InputError, check_at_least_one
 from metagrove.hsml.grow import GrowthStart
-from metagrove.hsml.learner import HSML
 from metagrove.learner import Learner
-from metagrove.losses import cross_entropy, metric_of, mse
-from metagrove.nets.conv4 import Conv4Net
-from metagrove.nets.mlp import MLPNet
-from metagrove.rivals.arml import ARML
-from metagrove.rivals.bmaml import BMAML
-from metagrove.rivals.maml import MAML
-from metagrove.rivals.matching_net import MatchingNet
-from metagrove.rivals.meta_sgd import MetaSGD
-from metagrove.rivals.mt_net import MTNet
-from metagrove.rivals.mumomaml import MUMOMAML
-from metagrove.rivals.neural_process import NeuralProcess
-from metagrove.rivals.protonet import ProtoNet
-from metagrove.rivals.reptile import Reptile
-from metagrove.rivals.scratch import Scratch
-from metagrove.sources.functions import Functions
-from metagrove.sources.images import Images
+from metagrove.losses import metric_of
 from metagrove.sources.source import Source
 from metagrove.sources.stream import Stream
-from metagrove.sources.tables import Tables
-from metagrove.tables.schema import Schema
 
-LEARNERS: dict[str, type[Learner]] = {
-    "hsml": HSML,
-    "maml": MAML,
-    "meta-sgd": MetaSGD,
-    "mt-net": MTNet,
-    "bmaml": BMAML,
-    "mumomaml": MUMOMAML,
-    "arml": ARML,
-    "reptile": Reptile,
-    "protonet": ProtoNet,
-    "matching-net": MatchingNet,
-    "neural-process": NeuralProcess,
-    "scratch": Scratch,
-}
-SOURCES: dict[str, type[Source]] = {"functions": Functions, "images": Images, "tables": Tables, "stream": Stream}
-NETS: dict[str, type] = {"mlp": MLPNet, "conv4": Conv4Net}
-LOSSES: dict[str, Callable] = {"mse": mse, "cross_entropy": cross_entropy}
+__all__ = ["Config", "Growth", "Phase", "Training", "check_config"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +43,18 @@ class Growth:
     """Clusters of the first level beyond which nothing grows."""
     retire_below: float = 0.0
     """Remove a first-level cluster whose mean share of the validation tasks is less than this; 0: keep all."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A part of the training with a loss of its own, in which some of the meta-parameters are trained."""
+
+    steps: int = 0
+    """Meta-steps of the phase; 0 for all that are left."""
+    trains: tuple[str, ...] = ()
+    """Fields of the meta-parameters that are trained, e.g. embed; all, if none is named."""
+    loss: str = "query"
+    """The loss: query, or another one that the learner has, e.g. HSML's reconstruction."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +87,8 @@ class Training:
     """Most inner steps looked at in validation and evaluation."""
     growth: Growth = Growth()
     """When clusters are added."""
+    phases: tyro.conf.Suppress[tuple[Phase, ...]] = ()
+    """Phases of the training, in order; without any, all is trained by the query loss from first to last."""
 
     def optimizer(self) -> optax.GradientTransformation:
         """Adam, with the schedule and clipping asked for; where clusters are born later, each counts its own steps."""
@@ -132,44 +112,19 @@ class Config:
     training: Training = Training()
 
     def with_settings(self, **settings: Any) -> "Config":
-        """The same with some settings changed, whichever part they belong to, e.g. `steps=100, hidden=(20,)`."""
-        known = settings_of(self)
-        unknown = [name_it(key, known) for key in settings if key not in known]
-        if unknown:
-            raise InputError("; ".join(unknown))
-        return replace_deep(self, settings)
+        """The same with some settings changed, whichever part they belong to.
 
+        Args:
+            **settings: Settings by name, e.g. `steps=100, hidden=(20,), clusters=(6, 3, 1)`; a part of HSML by the
+                name of a choice, e.g. `embed="attention", gate="affine"`.
 
-def settings_of(part: Any) -> list[str]:
-    """Names of a dataclass's fields, and of the dataclasses in it."""
-    names = []
-    for field in dataclasses.fields(part):
-        value = getattr(part, field.name)
-        names += [field.name] + (settings_of(value) if has_settings(value) else [])
-    return names
+        Returns:
+            The changed config.
 
-
-def has_settings(value: Any) -> bool:
-    """Is this a part with settings of its own?"""
-    return dataclasses.is_dataclass(value) and not isinstance(value, Schema)
-
-
-def replace_deep(part: Any, settings: Mapping[str, Any]) -> Any:
-    """A copy of a dataclass with the fields of these names changed, however deep they are."""
-    changed = {}
-    for field in dataclasses.fields(part):
-        value = getattr(part, field.name)
-        if field.name in settings:
-            changed[field.name] = settings[field.name]
-        elif has_settings(value):
-            changed[field.name] = replace_deep(value, settings)
-    return dataclasses.replace(part, **changed)
-
-
-def name_it(key: str, known: Iterable[str], what: str = "setting") -> str:
-    """One line about an unknown name, with the nearest known one."""
-    near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
-    return f"no {what} is called {key!r}" + (f": did you mean {near[0]!r}?" if near else f", only {', '.join(known)}")
+        Raises:
+            InputError: No part has a setting of that name; the message has the nearest one.
+        """
+        return replace_settings(self, settings)
 
 
 def check_config(config: Config) -> None:
@@ -200,104 +155,14 @@ def growth_errors(config: Config) -> list[str]:
     """What keeps this learner from growing as asked."""
     growth, learner = config.training.growth, config.learner
     if not growth.growth_window:
-        return ["retire_below needs a growth_window"] if growth.retire_below else []
-    if not isinstance(learner, HSML):
-        return [f"growth_window must be 0 for {type(learner).__name__}: it has no clusters"]
-    problems = check_at_least_one(growth, "growth_window")
+        return []
+    problems = learner.growth_errors() + check_at_least_one(growth, "growth_window")
     if not growth.growth_threshold > 0:
         problems += [f"growth_threshold must be positive, got {growth.growth_threshold}"]
-    if learner.clusters[0] < 2:
-        problems += [f"clusters must begin with two or more to grow, got {learner.clusters}"]
-    if learner.start_tasks or learner.gate_on_assignments:
-        problems += [
-            "growth_window must be 0 with start_tasks or gate_on_assignments: their clusters are as many as at first"
-        ]
-    if growth.growth_start == "unchanged" and (growth.growth_parents or not learner.masses):
-        problems += ["growth_start unchanged needs --masses, and --no-growth-parents"]
     if growth.growth_detector == "ratio" and metric_of(learner.loss).higher_is_better and growth.growth_threshold >= 1:
         problems += [f"growth_threshold must be below 1 for an accuracy, got {growth.growth_threshold}"]
     if growth.growth_window % config.training.log_every:
         problems += [f"growth_window must be a multiple of log_every, got {growth.growth_window}"]
     if growth.growth_probe < 4:
         problems += [f"growth_probe must be at least 4, got {growth.growth_probe}"]
-    if growth.growth_detector == "welch" and growth.growth_window < 3 * config.training.log_every:
-        problems += ["growth_detector welch needs a growth_window of at least 3 times log_every"]
     return problems
-
-
-def to_json(config: Config) -> dict[str, Any]:
-    """Plain data from which `from_json` makes an equal config. A person's own function is named, not stored."""
-    return {
-        "source": _encode(config.source, SOURCES),
-        "learner": _encode(config.learner, LEARNERS),
-        "training": dataclasses.asdict(config.training),
-    }
-
-
-def from_json(data: Mapping[str, Any], *, source: Source | None = None, learner: Learner | None = None) -> Config:
-    """The config. A run with a person's own source, net or loss needs that source or learner passed in."""
-    return Config(
-        source=source or _decode(data["source"], SOURCES, "source"),
-        learner=learner or _decode(data["learner"], LEARNERS, "learner"),
-        training=_build(Training, {**data["training"], "growth": _build(Growth, data["training"].get("growth", {}))}),
-    )
-
-
-def learner_from_json(data: Mapping[str, Any]) -> Learner:
-    """The learner alone."""
-    return _decode(data, LEARNERS, "learner")
-
-
-def _encode(part: Any, classes: Mapping[str, type]) -> dict[str, Any]:
-    name = next((name for name, cls in classes.items() if type(part) is cls), None)
-    kind = {"name": name} if name else {"custom": qualified(part)}
-    fields = dataclasses.fields(part) if dataclasses.is_dataclass(part) else ()
-    return kind | {field.name: _encode_value(getattr(part, field.name)) for field in fields}
-
-
-def _encode_value(value: Any) -> Any:
-    if type(value) in NETS.values():
-        return _encode(value, NETS)
-    if isinstance(value, Source):
-        return _encode(value, SOURCES)
-    if isinstance(value, Schema):
-        return value.to_json()
-    if callable(value):
-        return next((name for name, fn in LOSSES.items() if fn is value), {"custom": qualified(value)})
-    if isinstance(value, tuple):
-        return [_encode_value(one) for one in value]
-    return value if isinstance(value, bool | int | float | str | None) else repr(value)
-
-
-def qualified(thing: Any) -> str:
-    """The name of a function or class, or of a thing's class."""
-    return getattr(thing, "__qualname__", type(thing).__qualname__)
-
-
-def _decode(data: Mapping[str, Any], classes: Mapping[str, type], what: str) -> Any:
-    own = [
-        one["custom"]
-        for one in (data, *(data.get(part) for part in ("net", "loss", "source")))
-        if isinstance(one, dict) and "custom" in one
-    ]
-    if own:
-        raise InputError(f"this run was made with its own {what} ({own[0]}): pass it, e.g. load(folder, {what}=...)")
-    if data.get("name") not in classes:
-        raise InputError(name_it(str(data.get("name")), classes, what))
-    values = {key: value for key, value in data.items() if key != "name"}
-    if "net" in values:
-        values["net"] = _decode(values["net"], NETS, what)
-    if "source" in values:
-        values["source"] = _decode(values["source"], SOURCES, what)
-    if "schema" in values:
-        values["schema"] = Schema.from_json(values["schema"])
-    if "loss" in values:
-        values["loss"] = LOSSES[values["loss"]]
-    return _build(classes[data["name"]], values)
-
-
-def _build(cls: type, values: Mapping[str, Any]) -> Any:
-    known = {field.name for field in dataclasses.fields(cls)}
-    if unknown := sorted(set(values) - known):
-        raise InputError(f"{cls.__name__} has no setting {', '.join(unknown)}: was this made by a newer metagrove?")
-    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})

@@ -4,6 +4,8 @@ import dataclasses
 
 from metagrove.config.config import Config, Training
 from metagrove.config.presets import IMAGE_HSML, SMALL_TRAINING
+from metagrove.hsml.cluster import DistanceClusters
+from metagrove.hsml.embed import AttentionEmbedding
 from metagrove.hsml.learner import HSML
 from metagrove.losses import cross_entropy, mse
 from metagrove.nets.conv4 import Conv4Net
@@ -30,12 +32,8 @@ def table_config(source: Tables, num_tasks: int) -> Config:
     learner = HSML(
         loss=cross_entropy if classifies else mse,
         net=net,
-        aggregator="attention",
-        example_dim=32,
-        task_dim=32,
-        attention_layers=2,
-        clusters=fitting_clusters(num_tasks),
-        scales=(0.7,),
+        embed=AttentionEmbedding(example_dim=32, task_dim=32, attention_layers=2),
+        cluster=DistanceClusters(clusters=fitting_clusters(num_tasks), scales=(0.7,)),
         inner_lr=0.05,
         reconstruction_weight=0.0,
     )

@@ -3,8 +3,14 @@
 import dataclasses
 import math
 
-from metagrove.config.config import LEARNERS, Config, Growth, Training, name_it
+from metagrove.config.config import Config, Growth, Training
+from metagrove.config.registry import class_named, unknown_name
+from metagrove.config.settings import changed_settings
 from metagrove.errors import InputError
+from metagrove.hsml.cluster import DistanceClusters
+from metagrove.hsml.embed import AttentionEmbedding, RecurrentEmbedding
+from metagrove.hsml.found import FoundClusters
+from metagrove.hsml.gate import ParameterGate
 from metagrove.hsml.learner import HSML
 from metagrove.learner import Learner
 from metagrove.losses import cross_entropy
@@ -23,17 +29,14 @@ class Preset:
     config: Config
 
 
-BEST = HSML(
+HSML_A = HSML(
     net=MLPNet(init_sd=0.2),
-    aggregator="attention",
-    example_dim=64,
-    task_dim=64,
-    attention_layers=4,
-    input_scale=0.2,
-    scales=(0.7,),
+    embed=AttentionEmbedding(example_dim=64, task_dim=64, attention_layers=4, input_scale=0.2),
+    cluster=DistanceClusters(scales=(0.7,)),
+    gate=ParameterGate(gate_form="affine"),
     reconstruction_weight=0.0,
-    gate="affine",
 )
+"""HSML with an attention embedding and an affine gate, for functions."""
 COSINE = Training(schedule="cosine", warmup_steps=500, clip_norm=1.0)
 QUICK = Training(steps=6000, schedule="cosine", warmup_steps=200, clip_norm=1.0)
 
@@ -41,33 +44,28 @@ IMAGE_HSML = HSML(
     loss=cross_entropy,
     net=Conv4Net(),
     inner_lr=0.05,
-    example_dim=64,
-    task_dim=128,
-    scales=(math.sqrt(10), 1.0),
+    embed=RecurrentEmbedding(example_dim=64, task_dim=128),
+    cluster=DistanceClusters(scales=(math.sqrt(10), 1.0)),
     reconstruction_weight=2e-4,
 )
-BEST_IMAGE_HSML = dataclasses.replace(
+HSML_F = dataclasses.replace(
     IMAGE_HSML,
-    aggregator="attention",
-    attention_layers=2,
-    image_features="moments",
-    embedding_scale=0.03,
-    scales=(0.7, 1.0),
-    relative_scales=True,
-    start_tasks=2000,
-    gate="affine",
-    gate_rank=16,
-    gate_on_assignments=True,
+    embed=AttentionEmbedding(example_dim=64, task_dim=128, attention_layers=2, image_features="moments"),
+    cluster=FoundClusters(scales=(0.7, 1.0), start_tasks=2000, projection_scale=0.03),
+    gate=ParameterGate(gate_form="affine", gate_rank=16, gate_inputs=("task", "root", "assignment")),
     reconstruction_weight=0.0,
 )
+"""HSML with clusters that are found before training, for images."""
 IMAGE_TRAINING = Training(
     steps=60_000, meta_batch=4, task_chunk_size=1, validate_every=1000, validation_tasks=200, max_eval_inner_steps=10
 )
 FIVE_SHOT_TRAINING = dataclasses.replace(IMAGE_TRAINING, steps=50_000)
 SMALL_TRAINING = dataclasses.replace(IMAGE_TRAINING, steps=10_000)
 BEST_SMALL_TRAINING = dataclasses.replace(SMALL_TRAINING, schedule="cosine")
-CONTINUAL_HSML = HSML(clusters=(2, 2, 1), row_order="sorted")
-CONTINUAL_IMAGE_HSML = dataclasses.replace(IMAGE_HSML, clusters=(2, 2, 1))
+CONTINUAL_HSML = HSML(embed=RecurrentEmbedding(row_order="sorted"), cluster=DistanceClusters(clusters=(2, 2, 1)))
+CONTINUAL_IMAGE_HSML = dataclasses.replace(
+    IMAGE_HSML, cluster=DistanceClusters(clusters=(2, 2, 1), scales=(math.sqrt(10), 1.0))
+)
 CONTINUAL_IMAGE_TRAINING = dataclasses.replace(
     IMAGE_TRAINING,
     steps=40_000,
@@ -80,17 +78,17 @@ RETURNING = ("0: sinusoid line", "1/4: quadratic cubic", "1/2: sinusoid line", "
 
 PRESETS: dict[str, Preset] = {
     "toy-quick": Preset(
-        "the demo: four families of functions from 5 points, a minute", Config(Functions(), BEST, QUICK)
+        "the demo: four families of functions from 5 points, a minute", Config(Functions(), HSML_A, QUICK)
     ),
     "toy-5shot": Preset("the paper's protocol, table 1, 5 points", Config(Functions(), HSML())),
     "toy-10shot": Preset("the paper's protocol, table 1, 10 points", Config(Functions(shots=10), HSML())),
     "toy-5shot-sorted": Preset(
         "the paper's protocol but for one thing: rows are sorted in training too",
-        Config(Functions(), HSML(row_order="sorted")),
+        Config(Functions(), HSML(embed=RecurrentEmbedding(row_order="sorted"))),
     ),
-    "toy-5shot-best": Preset("the same budget, our best learner, 5 points", Config(Functions(), BEST, COSINE)),
+    "toy-5shot-best": Preset("the same budget, our best learner, 5 points", Config(Functions(), HSML_A, COSINE)),
     "toy-10shot-best": Preset(
-        "the same budget, our best learner, 10 points", Config(Functions(shots=10), BEST, COSINE)
+        "the same budget, our best learner, 10 points", Config(Functions(shots=10), HSML_A, COSINE)
     ),
     "images-1shot": Preset(
         "the paper's protocol, table 2, 1 shot: images of 84 px, for a GPU",
@@ -105,7 +103,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "images-32-1shot-best": Preset(
         "the same, our best learner: clusters that tell the datasets apart, found before the first meta-step",
-        Config(Images(size=32, queries=5, augment=True), BEST_IMAGE_HSML, BEST_SMALL_TRAINING),
+        Config(Images(size=32, queries=5, augment=True), HSML_F, BEST_SMALL_TRAINING),
     ),
     "mini-imagenet-1shot": Preset(
         "MiniImagenet, 5 ways, 1 shot (paper, appendix D)",
@@ -131,22 +129,30 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset(name: str, learner: str | None = None) -> Config:
-    """The preset's config, with another learner's defaults in place of its own if asked for."""
+    """A preset's config.
+
+    Args:
+        name: The preset; `metagrove list` shows all of them.
+        learner: A learner by name, whose defaults take the place of the preset's own learner.
+
+    Returns:
+        The config.
+
+    Raises:
+        InputError: There is no such preset, or no such learner.
+    """
     if name not in PRESETS:
-        raise InputError(name_it(name, PRESETS, "preset"))
+        raise InputError(unknown_name(name, PRESETS, "preset"))
     config = PRESETS[name].config
     if learner is None:
         return config
     method = default_learner(learner, config)
-    training = config.training if isinstance(method, HSML) else dataclasses.replace(config.training, growth=Growth())
+    training = dataclasses.replace(config.training, growth=Growth()) if method.growth_errors() else config.training
     return Config(config.source, method, training)
 
 
 def default_learner(name: str, config: Config) -> Learner:
-    """A learner by name, with the settings that the preset changed for its own and that this one has too."""
-    if name not in LEARNERS:
-        raise InputError(name_it(name, LEARNERS, "learner"))
-    cls, own = LEARNERS[name], config.learner
+    """A learner by name, with the settings that the config's own learner has changed and that this one has too."""
+    cls = class_named("learner", name)
     names = {field.name for field in dataclasses.fields(cls)}
-    changed = {f.name: getattr(own, f.name) for f in dataclasses.fields(own) if getattr(own, f.name) != f.default}
-    return cls(**{key: value for key, value in changed.items() if key in names})
+    return cls(**{key: value for key, value in changed_settings(config.learner).items() if key in names})

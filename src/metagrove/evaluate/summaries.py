@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from metagrove.config.config import to_json
+from metagrove.config.encoding import to_json
 from metagrove.errors import InputError
 from metagrove.evaluate.transfer import growth_events, transfer
 from metagrove.losses import best_of, metric_of

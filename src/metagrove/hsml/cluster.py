@@ -1,6 +1,11 @@
 """Hierarchical task clustering (paper, section 4.2): where a task stands, level by level, from K^0 = 1 to K^L = 1."""
 
+import abc
+import dataclasses
 import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -8,28 +13,45 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.errors import InputError
+from metagrove.hsml.embed import Embedder
 from metagrove.nets.linear import xavier
+from metagrove.sources.source import TaskDraw
+from metagrove.task import Examples
+
+__all__ = [
+    "ClusterModule",
+    "Clustering",
+    "DistanceClusters",
+    "Hierarchy",
+    "Level",
+    "Placement",
+    "climb",
+    "cluster_errors",
+]
+
+
+class ClusteredMeta(Protocol):
+    """Of HSML's meta-parameters, what a cluster part may look at."""
+
+    embed: Embedder
+    cluster: Any
+
+
+Assignments = tuple[Float[Array, "_ _"], ...]
+"""p^{k→k'} of each level, rows summing to 1."""
 
 
 class Level(eqx.Module):
     """The K' clusters of one level. The root, being alone, needs no centre."""
 
     centers: Float[Array, "k d"] | None
-    log_scale: Float[Array, ""] | None
     weight: Float[Array, "k d d"]
     bias: Float[Array, "k d"]
-    mass: Float[Array, " k"] | None
-    """How much each cluster counts, 1 in the paper; a cluster of mass 0 is not there. Beyond the paper, see `grow`."""
     scale: float = eqx.field(static=True)
 
-    def __init__(
-        self, num_clusters: int, dim: int, scale: float, *, learn_scales: bool, masses: bool, key: PRNGKeyArray
-    ):
+    def __init__(self, num_clusters: int, dim: int, scale: float, *, key: PRNGKeyArray):
         center_key, weight_key = jax.random.split(key)
-        alone = num_clusters == 1
-        self.centers = None if alone else xavier(center_key, (num_clusters, dim), 1 + dim)
-        self.mass = jnp.ones(num_clusters) if masses and not alone else None
-        self.log_scale = jnp.zeros(()) if learn_scales and not alone else None
+        self.centers = None if num_clusters == 1 else xavier(center_key, (num_clusters, dim), 1 + dim)
         self.weight = xavier(weight_key, (num_clusters, dim, dim), 2 * dim)
         self.bias = jnp.zeros((num_clusters, dim))
         self.scale = scale
@@ -38,80 +60,137 @@ class Level(eqx.Module):
         """p^{k→k'} = softmax_{k'}( -‖(h^k - c_{k'}) / σ‖² / 2 ), eq. (6)."""
         if self.centers is None:
             return jnp.ones((cluster_repr.shape[0], 1))
-        scale = self.scale if self.log_scale is None else self.scale * jnp.exp(self.log_scale)
-        offsets = (cluster_repr[:, None] - self.centers[None]) / scale
-        logits = -jnp.square(offsets).sum(-1) / 2
-        if self.mass is None:
-            return jax.nn.softmax(logits, axis=-1)
-        mass = at_least_zero(self.mass)[None]
-        top = jax.lax.stop_gradient(jnp.where(mass > 0, logits, -jnp.inf).max(-1, keepdims=True))
-        weighed = jnp.exp(jnp.minimum(logits - top, 0)) * mass
-        return weighed / (weighed.sum(-1, keepdims=True) + 1e-12)
+        offsets = (cluster_repr[:, None] - self.centers[None]) / self.scale
+        return jax.nn.softmax(-jnp.square(offsets).sum(-1) / 2, axis=-1)
 
-    def neg_log_density(self, place: Float[Array, " d"]) -> Float[Array, ""]:
-        """-log Σ_k exp(-‖(z - c_k) / σ‖² / 2): that of a mixture of Gaussians, the less the nearer a centre is."""
-        if self.centers is None:
-            return jnp.zeros(())
-        return -jax.nn.logsumexp(-jnp.square((place[None] - self.centers) / self.scale).sum(-1) / 2)
-
-    def update(
-        self,
-        cluster_repr: Float[Array, "k d"],
-        assignment: Float[Array, "k l"],
-        mass: Float[Array, " k"] | None = None,
-    ) -> Float[Array, "l d"]:
-        """h^{k'} = Σ_k p^{k→k'} tanh(W^{k'} h^k + b^{k'}), eq. (7). A weighted sum: rows of p sum to 1, not columns.
-
-        `mass` is that of the clusters k below, where they have one: one that is not there adds nothing.
-        """
+    def update(self, cluster_repr: Float[Array, "k d"], assignment: Float[Array, "k l"]) -> Float[Array, "l d"]:
+        """h^{k'} = Σ_k p^{k→k'} tanh(W^{k'} h^k + b^{k'}), eq. (7). A weighted sum: rows of p sum to 1, not columns."""
         moved = jnp.tanh(jnp.einsum("lij,kj->kli", self.weight, cluster_repr) + self.bias[None])
-        assignment = assignment if mass is None else assignment * at_least_zero(mass)[:, None]
         return jnp.einsum("kl,kld->ld", assignment, moved)
 
 
-def at_least_zero(mass: Float[Array, " k"]) -> Float[Array, " k"]:
-    """max(m, 0), whose gradient is 1 everywhere, so that a cluster that has left can come back."""
-    return mass + jax.lax.stop_gradient(jnp.maximum(mass, 0) - mass)
+class Placement(eqx.Module):
+    """Where a task stands: what a cluster part gives to the gate."""
+
+    task_embedding: Float[Array, " d"]
+    """g, or what stands for the single task in its place."""
+    root_repr: Float[Array, " d"]
+    """h^L."""
+    assignments: Assignments
+    penalty: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros(()))
+    """Added to the training loss."""
+
+
+def climb(
+    levels: Sequence[Level], task_embedding: Float[Array, " d"], assignment: Float[Array, " k"]
+) -> tuple[Float[Array, " d"], Assignments]:
+    """From the first level's assignment to the root: h^L and the assignments of all levels, eqs. (6)-(7)."""
+    cluster_repr, assignments = task_embedding[None], [assignment[None]]
+    for level in levels:
+        if level is not levels[0]:
+            assignments.append(level.assign(cluster_repr))
+        cluster_repr = level.update(cluster_repr, assignments[-1])
+    return cluster_repr[0], tuple(assignments)
 
 
 class Hierarchy(eqx.Module):
-    """Levels from the task's embedding to the root."""
+    """The paper's clusters: levels from the task embedding to the root, assigned by distance."""
 
     levels: tuple[Level, ...]
 
-    def __init__(
-        self,
-        clusters: tuple[int, ...],
-        dim: int,
-        scales: tuple[float, ...],
-        *,
-        learn_scales: bool = False,
-        masses: bool = False,
-        key: PRNGKeyArray,
-    ):
-        """`clusters` is (K^1, ..., K^L) and ends in 1; `scales` is σ of each level, the last repeated as needed."""
-        if problems := cluster_errors(clusters):
-            raise InputError(problems[0])
-        all_scales = itertools.chain(scales, itertools.repeat(scales[-1]))
-        keys = jax.random.split(key, len(clusters))
-        self.levels = tuple(
-            Level(k, dim, scale, learn_scales=learn_scales, masses=masses, key=level_key)
-            for k, scale, level_key in zip(clusters, all_scales, keys, strict=False)
-        )
+    def __call__(
+        self, task_embedding: Float[Array, " d"], support: Examples, assignment: Float[Array, " k"] | None = None
+    ) -> Placement:
+        """The task's placement; `assignment`, where given, replaces the first level's."""
+        del support  # the embedding is all that distances need
+        first = self.levels[0].assign(task_embedding[None])[0] if assignment is None else assignment
+        return Placement(task_embedding, *climb(self.levels, task_embedding, first))
+
+    def space(self, task_embedding: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The task embedding in the space of the first level's centres: itself."""
+        return task_embedding
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Sizes of a placement's parts, for the gate."""
+        return placement_sizes(self.levels)
+
+
+def placement_sizes(levels: Sequence[Level]) -> dict[str, int]:
+    """Sizes of the parts of a placement that these levels give."""
+    num_clusters, dim = levels[0].bias.shape
+    return {"task": dim, "root": levels[-1].bias.shape[1], "assignment": num_clusters}
+
+
+def draw_levels(
+    clusters: tuple[int, ...], dim: int, scales: tuple[float, ...], *, key: PRNGKeyArray
+) -> tuple[Level, ...]:
+    """Draw the levels of (K^1, ..., K^L), which ends in 1; `scales` is σ of each, the last repeated as needed."""
+    if errors := cluster_errors(clusters):
+        raise InputError(errors[0])
+    all_scales = itertools.chain(scales, itertools.repeat(scales[-1]))
+    keys = jax.random.split(key, len(clusters))
+    return tuple(
+        Level(k, dim, scale, key=level_key) for k, scale, level_key in zip(clusters, all_scales, keys, strict=False)
+    )
+
+
+class ClusterModule(Protocol):
+    """What a cluster part draws: a pytree module."""
 
     def __call__(
-        self, task_embedding: Float[Array, " d"], place: Float[Array, " d"] | None = None
-    ) -> tuple[Float[Array, " d"], tuple[Float[Array, "_ _"], ...]]:
-        """The root's representation h^L, and every level's assignment.
+        self, task_embedding: Float[Array, " d"], support: Examples, assignment: Float[Array, " k"] | None = None
+    ) -> Placement:
+        """The task's placement; `assignment`, where given, replaces the first level's."""
+        ...
 
-        Distances to the first level's centres are those of `place`, if it is given, in place of the embedding.
-        """
-        cluster_repr, assignments, mass = task_embedding[None], [], None
-        for level in self.levels:
-            near = cluster_repr if assignments or place is None else place[None]
-            assignments.append(level.assign(near))
-            cluster_repr, mass = level.update(cluster_repr, assignments[-1], mass), level.mass
-        return cluster_repr[0], tuple(assignments)
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Sizes of a placement's parts, for the gate."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Clustering(abc.ABC):
+    """Abstract: the settings that every hierarchy has. Called with the embedding's size and a key, it is drawn."""
+
+    clusters: tuple[int, ...] = (4, 2, 1)
+    """K^1 ... K^L, the number of clusters of each level; the last is the root."""
+    scales: tuple[float, ...] = (math.sqrt(2), 1.0)
+    """σ of each level, the last one repeated as needed."""
+
+    @abc.abstractmethod
+    def __call__(self, dim: int, *, key: PRNGKeyArray) -> ClusterModule:
+        """Draw the module of this part."""
+
+    def data_dependent_init(self, meta: ClusteredMeta, tasks: TaskDraw, *, key: PRNGKeyArray) -> Any:
+        """The cluster module after a data-dependent initialisation: here, as it was drawn."""
+        del tasks, key
+        return meta.cluster
+
+    def frozen(self, meta: ClusteredMeta) -> tuple[Any, ...]:
+        """The parts of the meta-parameters that training leaves as they are: here, none."""
+        del meta
+        return ()
+
+    def growth_errors(self) -> list[str]:
+        """What keeps the hierarchy from growing, a line each."""
+        enough = bool(self.clusters) and self.clusters[0] > 1
+        return [] if enough else [f"clusters must begin with two or more to grow, got {self.clusters}"]
+
+    def validation_errors(self, task_dim: int) -> list[str]:
+        """What is wrong with the settings for embeddings of that size, a line each."""
+        del task_dim
+        positive = bool(self.scales) and min(self.scales) > 0
+        return cluster_errors(self.clusters) + ([] if positive else [f"scales must be positive, got {self.scales}"])
+
+
+@dataclasses.dataclass(frozen=True)
+class DistanceClusters(Clustering):
+    """The paper's clusters, eqs. (6)-(7): assignments by distance to learned centres."""
+
+    def __call__(self, dim: int, *, key: PRNGKeyArray) -> Hierarchy:
+        return Hierarchy(draw_levels(self.clusters, dim, self.scales, key=key))
 
 
 def cluster_errors(clusters: tuple[int, ...]) -> list[str]:

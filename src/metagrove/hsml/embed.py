@@ -1,44 +1,54 @@
-"""Task representation learning (paper, section 4.1): a set of examples becomes one vector g."""
+"""Task representation learning (paper, section 4.1): a support set becomes one vector, the task embedding g.
 
-import math
+F(xⱼ, yⱼ) embeds each example, an aggregator makes one vector of all of them. The parts below are the choices of
+aggregator; each draws an `Embedder`.
+"""
+
+import abc
+import dataclasses
 from typing import Literal
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
+from metagrove.errors import check_at_least_one
 from metagrove.losses import mse
 from metagrove.nets.attention import AttentionAggregator
-from metagrove.nets.encoder import ImageEncoder
+from metagrove.nets.encoder import ImageEncoder, ImageFeatures, make_example_net
 from metagrove.nets.linear import Linear
 from metagrove.nets.order import RowOrder, read_rows
 from metagrove.nets.pooling import PoolingAggregator
 from metagrove.nets.recurrent import RecurrentAggregator
-from metagrove.task import Examples
+from metagrove.task import Examples, Spec
 
-AggregatorName = Literal["gru", "lstm", "mean", "max", "attention"]
+__all__ = ["AttentionEmbedding", "Embedder", "Embedding", "PoolingEmbedding", "RecurrentEmbedding"]
+
 Aggregator = RecurrentAggregator | PoolingAggregator | AttentionAggregator
 
 
 class Embedder(eqx.Module):
-    """F on each example, one fully connected layer on [x; y] or convolutions, and an aggregator over its outputs."""
+    """F on each example, a linear layer on [x; y] or convolutions, and an aggregator over its outputs."""
 
     example_net: Linear | ImageEncoder
     aggregator: Aggregator
     input_scale: float = eqx.field(static=True)
-    outward: Linear | None = None
-    """A layer after the aggregator, beyond the paper: see `start`."""
+    embedding_scale: float = eqx.field(static=True)
+    row_order: RowOrder | None = eqx.field(static=True)
+    """Order in which the aggregator reads the rows; None if it does not matter to it."""
+    num_permutations: int = eqx.field(static=True)
 
     def __call__(
-        self, support: Examples, *, order: RowOrder, num_permutations: int, key: PRNGKeyArray | None
+        self, support: Examples, *, key: PRNGKeyArray | None = None
     ) -> tuple[Float[Array, " d"], Float[Array, ""]]:
-        """g and L_r."""
+        """g and L_r; without a key, nothing depends on the order of the rows."""
         example_embeddings = self.embed_examples(support)
-        if not isinstance(self.aggregator, RecurrentAggregator):
-            return self.aggregate(example_embeddings, support.mask)
-        how = {"order": order, "num_permutations": num_permutations, "key": key}
-        return read_rows(self.aggregate, example_embeddings, support, **how)
+        if self.row_order is None:
+            task_embedding, loss = self.aggregate(example_embeddings, support.mask)
+        else:
+            how = {"order": self.row_order, "num_permutations": self.num_permutations, "key": key}
+            task_embedding, loss = read_rows(self.aggregate, example_embeddings, support, **how)
+        return self.embedding_scale * task_embedding, loss
 
     def embed_examples(self, support: Examples) -> Float[Array, "n e"]:
         """F(x, y)."""
@@ -52,51 +62,101 @@ class Embedder(eqx.Module):
     ) -> tuple[Float[Array, " d"], Float[Array, ""]]:
         """g, eq. (3) or (5), and L_r, eq. (2) as a mean (0 for an aggregator that does not reconstruct)."""
         task_embedding, reconstruction = self.aggregator(example_embeddings, mask)
-        task_embedding = task_embedding if self.outward is None else self.outward(task_embedding)
         if reconstruction is None:
             return task_embedding, jnp.zeros(())
         return task_embedding, mse(reconstruction, example_embeddings, mask)
 
 
-class Frame(eqx.Module):
-    """Where task embeddings lie and how far they spread, so that σ is a scale relative to that; beyond the paper.
+@dataclasses.dataclass(frozen=True)
+class Embedding(abc.ABC):
+    """Abstract: the settings that every task embedding has. Called with a spec and two keys, it draws an `Embedder`."""
 
-    z = (g - m) / 3s, whose distances to the centres decide the assignment. m and s follow the embeddings by the outer
-    loop's steps on `neg_log_density` and by nothing else, or are found first and stay, see `start`.
-    """
+    example_dim: int = 20
+    """Size of F(x, y), an example's embedding."""
+    task_dim: int = 40
+    """d, the size of the task embedding and of every cluster representation."""
+    input_scale: float = 1.0
+    """Multiplies x and y before F."""
+    image_features: ImageFeatures = "places"
+    """What F's dense layers receive of an image: the feature map, or moments over its pixels (beyond the paper)."""
+    embedding_scale: float = 1.0
+    """Multiplies g. A small scale lets the gate rely on the clusters before it relies on the single task."""
 
-    center: Float[Array, " d"]
-    log_spread: Float[Array, ""]
+    @abc.abstractmethod
+    def aggregator(self, in_dim: int, *, key: PRNGKeyArray) -> Aggregator:
+        """Draw the aggregator of example embeddings of size `in_dim`."""
 
-    def __init__(self, dim: int, spread: float = 1.0):
-        self.center, self.log_spread = jnp.zeros(dim), jnp.asarray(math.log(spread) / SPREAD_PACE, float)
+    def __call__(self, spec: Spec, *, key: Key[Array, "2"]) -> Embedder:
+        aggregator_key, example_key = key
+        example_net, example_dim = make_example_net(spec, self.example_dim, self.image_features, key=example_key)
+        return Embedder(
+            example_net=example_net,
+            aggregator=self.aggregator(example_dim, key=aggregator_key),
+            input_scale=self.input_scale,
+            embedding_scale=self.embedding_scale,
+            row_order=self.reading[0],
+            num_permutations=self.reading[1],
+        )
 
-    def __call__(self, task_embedding: Float[Array, " d"]) -> Float[Array, " d"]:
-        """z."""
-        center, log_spread = jax.lax.stop_gradient((self.center, self.log_spread))
-        return (task_embedding - MEAN_PACE * center) * jnp.exp(-SPREAD_PACE * log_spread) / UNIT
+    @property
+    def reading(self) -> tuple[RowOrder | None, int]:
+        """The order of rows in training and the number of permutations at test; None where order does not matter."""
+        return None, 1
 
-    def neg_log_density(self, task_embedding: Float[Array, " d"]) -> Float[Array, ""]:
-        """Least where m is the mean of embeddings and 2 log s the mean of their log variance."""
-        offsets = task_embedding - MEAN_PACE * self.center
-        log_variance = jnp.log(jax.lax.stop_gradient(jnp.square(offsets)).mean() + 1e-6)
-        return jnp.square(offsets).sum() / 2 + jnp.square(log_variance - 2 * SPREAD_PACE * self.log_spread) / 2
-
-
-UNIT = 3.0
-"""Spreads that count as a distance of 1, so that centres have not far to go."""
-MEAN_PACE, SPREAD_PACE = 3.0, 30.0
-"""How much faster than other parameters m and log s move."""
+    def validation_errors(self) -> list[str]:
+        """What is wrong with the settings, a line each."""
+        scale = self.embedding_scale
+        wrong = [] if scale > 0 else [f"embedding_scale must be positive, got {scale}"]
+        return check_at_least_one(self, "example_dim", "task_dim") + wrong
 
 
-def make_aggregator(
-    name: AggregatorName, in_dim: int, task_dim: int, *, num_layers: int, num_heads: int, key: PRNGKeyArray
-) -> Aggregator:
-    """The aggregator of that name."""
-    match name:
-        case "gru" | "lstm":
-            return RecurrentAggregator(in_dim, task_dim, name, key=key)
-        case "mean" | "max":
-            return PoolingAggregator(in_dim, task_dim, name, key=key)
-        case "attention":
-            return AttentionAggregator(in_dim, task_dim, num_layers, num_heads, key=key)
+@dataclasses.dataclass(frozen=True)
+class RecurrentEmbedding(Embedding):
+    """The recurrent autoencoder aggregator (RAA) of the paper, eqs. (4)-(5)."""
+
+    cell: Literal["gru", "lstm"] = "gru"
+    """The recurrent cell of encoder and decoder."""
+    row_order: RowOrder = "random"
+    """Order in which the rows are read in training: a random permutation, or sorted (beyond the paper)."""
+    test_permutations: int = 16
+    """With random order, the seeded permutations of the sorted rows whose embeddings are averaged at test."""
+
+    @property
+    def reading(self) -> tuple[RowOrder, int]:
+        return self.row_order, self.test_permutations
+
+    def aggregator(self, in_dim: int, *, key: PRNGKeyArray) -> RecurrentAggregator:
+        return RecurrentAggregator(in_dim, self.task_dim, self.cell, key=key)
+
+    def validation_errors(self) -> list[str]:
+        return super().validation_errors() + check_at_least_one(self, "test_permutations")
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolingEmbedding(Embedding):
+    """The pooling autoencoder aggregator (PAA) of the paper, eqs. (2)-(3)."""
+
+    pool: Literal["mean", "max"] = "mean"
+    """How the encoded rows are pooled."""
+
+    def aggregator(self, in_dim: int, *, key: PRNGKeyArray) -> PoolingAggregator:
+        return PoolingAggregator(in_dim, self.task_dim, self.pool, key=key)
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionEmbedding(Embedding):
+    """Masked multi-head self-attention over the rows, mean pooled; beyond the paper. It has no reconstruction."""
+
+    attention_layers: int = 3
+    """Self-attention layers."""
+    attention_heads: int = 4
+    """Attention heads of each layer."""
+
+    def aggregator(self, in_dim: int, *, key: PRNGKeyArray) -> AttentionAggregator:
+        return AttentionAggregator(in_dim, self.task_dim, self.attention_layers, self.attention_heads, key=key)
+
+    def validation_errors(self) -> list[str]:
+        fits = self.task_dim % max(1, self.attention_heads) == 0
+        wrong = f"task_dim must be a multiple of attention_heads, got {self.task_dim} and {self.attention_heads}"
+        counts = check_at_least_one(self, "attention_layers", "attention_heads")
+        return super().validation_errors() + counts + ([] if fits else [wrong])

@@ -4,7 +4,6 @@ Growing and shrinking are pure functions of all that training needs. Every other
 statistics are bit for bit what they were; a new cluster's statistics are 0 and count from its own birth (`run.adam`).
 """
 
-import dataclasses
 from typing import Any, Literal, TypeVar
 
 import equinox as eqx
@@ -16,9 +15,9 @@ from metagrove.errors import InputError
 from metagrove.hsml.cluster import Level
 from metagrove.hsml.learner import HSML, HSMLMeta
 
-GrowthStart = Literal["random", "warm", "unchanged"]
+GrowthStart = Literal["random", "warm"]
 Tree = TypeVar("Tree")
-ARRAYS = ("centers", "weight", "bias", "mass")
+ARRAYS = ("centers", "weight", "bias")
 """The parts of a level that have a row for each cluster."""
 
 
@@ -41,20 +40,16 @@ def grow(
     old = meta.cluster.levels[level]
     if old.centers is None:
         raise InputError(f"level {level + 1} of {learner.clusters} has one cluster and cannot grow")
-    new = Level(2, learner.task_dim, old.scale, learn_scales=False, masses=learner.masses, key=key)
+    new = Level(2, learner.embed.task_dim, old.scale, key=key)
     rows = {name: getattr(new, name)[0] for name in ARRAYS if getattr(new, name) is not None}
     if start != "random":
         if place is None:
             raise InputError(f"a {start!r} start needs the place of the tasks that the new cluster is for")
         nearest = jnp.square(old.centers - place[None]).sum(-1).argmin()
         rows |= {"centers": place, "weight": old.weight[nearest], "bias": old.bias[nearest]}
-    if start == "unchanged":
-        if old.mass is None:
-            raise InputError("an 'unchanged' start needs a learner with masses=True")
-        rows["mass"] = jnp.zeros(())
     clusters = with_count(learner.clusters, level, +1)
     return (
-        dataclasses.replace(learner, clusters=clusters),
+        learner.with_clusters(clusters),
         append(meta, level, rows),
         in_every_copy(opt_state, lambda copy: append(copy, level, dict.fromkeys(rows, 0))),
     )
@@ -71,7 +66,7 @@ def shrink(
         return change_level(copy, level, lambda rows, _: jnp.delete(rows, cluster, axis=0))
 
     clusters = with_count(learner.clusters, level, -1)
-    return dataclasses.replace(learner, clusters=clusters), without(meta), in_every_copy(opt_state, without)
+    return learner.with_clusters(clusters), without(meta), in_every_copy(opt_state, without)
 
 
 def with_count(clusters: tuple[int, ...], level: int, more: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Knowledge adaptation (HSML paper, section 4.3): a gate tailors the shared initialisation to the task's place."""
+"""A layer that gates all parameters of a net, from a vector that describes the task (HSML, section 4.3; ARML)."""
 
 from typing import Any, Literal
 
@@ -12,20 +12,20 @@ from metagrove.learner import Predictor
 from metagrove.nets.linear import xavier
 
 Params = Any
-GateForm = Literal["sigmoid", "affine", "none"]
-AFFINE_START = 0.1
-"""How far an affine gate's first weights reach, in parts of Xavier's: it starts near the identity."""
+GateForm = Literal["sigmoid", "affine"]
+AFFINE_GAIN = 0.1
+"""Gain of an affine gate's Xavier initialisation, so that it starts near the identity."""
 
 
-class Gate(eqx.Module):
+class GateLayer(eqx.Module):
     """One fully connected layer for each parameter tensor, side by side in one matrix.
 
-    - sigmoid: θ₀ᵢ = θ₀ ∘ o, o = σ(W_g[g ⊕ h^L] + b), eq. (8)
-    - affine (ours): θ₀ᵢ = θ₀ ∘ (1 + s) + t, [s, t] = W_g[g ⊕ h^L] + b, so that a weight may grow, turn or leave 0
+    - sigmoid: θ₀ᵢ = θ₀ ∘ o, o = σ(W v + b)
+    - affine: θ₀ᵢ = θ₀ ∘ (1 + s) + t, [s, t] = W v + b, so that a weight may grow, change its sign or leave 0
     """
 
     inward: Float[Array, "i r"] | None
-    """With a rank r, what comes before `weight`."""
+    """The first factor of a weight matrix of rank r."""
     weight: Float[Array, "i o"]
     bias: Float[Array, " o"]
     form: GateForm = eqx.field(static=True)
@@ -36,12 +36,12 @@ class Gate(eqx.Module):
         in_dim = rank or input_dim
         layers = [xavier(k, (in_dim, size), in_dim + size) for k, size in zip(keys, sizes, strict=True)]
         self.inward = xavier(jax.random.fold_in(key, len(sizes)), (input_dim, rank), input_dim + rank) if rank else None
-        self.weight = jnp.concatenate(layers, axis=1) * (AFFINE_START if form == "affine" else 1.0)
+        self.weight = jnp.concatenate(layers, axis=1) * (AFFINE_GAIN if form == "affine" else 1.0)
         self.bias = jnp.zeros(sum(sizes))
         self.form = form
 
     def __call__(self, gate_input: Float[Array, " i"], init_params: Params) -> Params:
-        """θ₀ᵢ, in the structure of θ₀; `gate_input` is [g ⊕ h^L]."""
+        """θ₀ᵢ, in the structure of θ₀; `gate_input` is v."""
         flat, unravel = ravel_pytree(init_params)
         hidden = gate_input if self.inward is None else gate_input @ self.inward
         out = hidden @ self.weight + self.bias
@@ -51,9 +51,7 @@ class Gate(eqx.Module):
         return unravel(flat * (1 + scale) + shift)
 
 
-def apply_gate(net: Predictor, gate: Gate | None, gate_input: Float[Array, " i"]) -> Predictor:
-    """The net with θ₀ᵢ in place of θ₀; without a gate, θ₀ itself."""
-    if gate is None:
-        return net
+def apply_gate(net: Predictor, gate: GateLayer, gate_input: Float[Array, " i"]) -> Predictor:
+    """The net with θ₀ᵢ in place of θ₀."""
     init_params, static = eqx.partition(net, eqx.is_inexact_array)
     return eqx.combine(gate(gate_input, init_params), static)

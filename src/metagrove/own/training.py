@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from metagrove import files
-from metagrove.config.config import LEARNERS, Config
+from metagrove.config.config import Config
 from metagrove.config.own_data import cluster_candidates, table_config
 from metagrove.config.presets import default_learner
+from metagrove.config.registry import class_named
 from metagrove.errors import InputError
 from metagrove.evaluate import baselines
 from metagrove.losses import cross_entropy
@@ -78,7 +79,7 @@ def train_own(
 
 def usual_folder(learner: str | None, seed: int) -> Path:
     """Where a run goes when nobody says."""
-    name = LEARNERS[learner].__name__ if learner in LEARNERS else "HSML"
+    name = "HSML" if learner is None else class_named("learner", learner).__name__
     return Path("runs") / f"own-{name.lower()}-s{seed}"
 
 

@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from metagrove import files
-from metagrove.config.config import Config, name_it, to_json
+from metagrove.config.config import Config
+from metagrove.config.encoding import to_json
 from metagrove.config.presets import preset
+from metagrove.config.registry import unknown_name
 from metagrove.errors import STOPPED, DivergedError, InputError, RunError
 from metagrove.evaluate.summaries import chosen_seed, stream_story
 from metagrove.learner import num_parameters
@@ -61,13 +63,13 @@ def reproduce(
     Without `train`, the result has the rows that are trained so far.
     """
     if name not in EXPERIMENTS:
-        raise InputError(name_it(name, EXPERIMENTS, "experiment"))
+        raise InputError(unknown_name(name, EXPERIMENTS, "experiment"))
     experiment = EXPERIMENTS[name]
     full_name = name + ("" if budget == "paper" else f"-{budget}") + ("" if size is None else f"-{size}")
     place = ExperimentContext(experiment, experiment.budgets[budget], Path("runs") / full_name, size)
     rows = [row for row in experiment.rows if fnmatch.fnmatchcase(row.label, only)]
     if not rows:
-        raise InputError(name_it(only, [row.label for row in experiment.rows], "row"))
+        raise InputError(unknown_name(only, [row.label for row in experiment.rows], "row"))
     if not train:
         rows = [as_trained for row in rows if (as_trained := trained_part(row, place)) is not None]
     elif not all(train_if_needed(row, seed, place) for row in rows for seed in row.seeds):

@@ -20,7 +20,7 @@ from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
 from metagrove.losses import mse
 from metagrove.nets.encoder import ImageEncoder, make_example_net
-from metagrove.nets.gate import Gate, GateForm, apply_gate
+from metagrove.nets.gate import GateForm, GateLayer, apply_gate
 from metagrove.nets.linear import Linear, xavier
 from metagrove.nets.recurrent import RecurrentAggregator
 from metagrove.task import Examples, Spec
@@ -66,7 +66,7 @@ class ARMLMeta(eqx.Module):
     graph: Graph
     raw_aggregator: RecurrentAggregator
     propagated_aggregator: RecurrentAggregator
-    gate: Gate
+    gate: GateLayer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ARML(GradientLearner):
     """Size of each of the task's two embeddings."""
     scale: float = 1.0
     """s, the distance at which a prototype and a vertex are near."""
-    gate: GateForm = "sigmoid"
+    gate_form: GateForm = "sigmoid"
     """How the initialisation is tailored: as in the paper by a sigmoid, or affinely."""
     reconstruction_weight: float = 0.01
     """Weight of both autoencoders' reconstruction losses."""
@@ -93,7 +93,6 @@ class ARML(GradientLearner):
             super().validation_errors()
             + check_at_least_one(self, "prototypes", "vertices", "example_dim", "task_dim")
             + ([] if self.scale > 0 else [f"scale must be positive, got {self.scale}"])
-            + ([] if self.gate != "none" else ["ARML without a gate is MAML: use --learner maml"])
             + ([] if self.reconstruction_weight >= 0 else ["reconstruction_weight must be 0 or more"])
         )
 
@@ -109,7 +108,7 @@ class ARML(GradientLearner):
             graph=Graph(self.vertices, dim, self.scale, key=keys[3]),
             raw_aggregator=RecurrentAggregator(dim, self.task_dim, "gru", key=keys[4]),
             propagated_aggregator=RecurrentAggregator(dim, self.task_dim, "gru", key=keys[5]),
-            gate=Gate(2 * self.task_dim, eqx.filter(net, eqx.is_inexact_array), self.gate, key=keys[6]),
+            gate=GateLayer(2 * self.task_dim, eqx.filter(net, eqx.is_inexact_array), self.gate_form, key=keys[6]),
         )
 
     def adapt(

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from metagrove import files
-from metagrove.config.config import Config, learner_from_json, to_json
+from metagrove.config.config import Config
+from metagrove.config.encoding import learner_from_json, to_json
 from metagrove.errors import InputError, RunError
 from metagrove.learner import Learner, Predictor
 from metagrove.nets.conv4 import Conv4
@@ -114,7 +115,7 @@ def load_fitted(folder: str | Path, *, learner: Learner | None = None) -> Fitted
         ignored = None if about["ignored"] is None else tuple(about["ignored"])
     except (KeyError, TypeError) as error:
         raise RunError(f"{path / 'adapted.json'} lacks {error}: adapt again") from error
-    like = blank(learner or learner_from_json(made_with), spec, size)
+    like = blank(learner or learner_from_json(made_with, file_format=about["format"]), spec, size)
     predictor, about = checkpoint.load(path, "adapted", like)
     return Fitted(made_with, spec, schema, predictor, size, about["about"], ignored)
 

@@ -10,7 +10,8 @@ import equinox as eqx
 from numpy.typing import ArrayLike
 
 from metagrove import files
-from metagrove.config.config import Config, check_config, from_json
+from metagrove.config.config import Config, check_config
+from metagrove.config.encoding import from_json
 from metagrove.config.presets import default_learner, preset
 from metagrove.keys import key_for
 from metagrove.learner import Learner, Meta
@@ -99,7 +100,8 @@ def draws_of(num_tasks: int, num_parts: int, *, again: bool) -> list[int]:
 def load(folder: str | Path, *, learner: Learner | None = None, source: Source | None = None) -> Run:
     """A run from its folder, or a released model by name. A run with your own learner or source needs it passed."""
     path = folders.resolve(folder)
-    config = from_json(files.read_json(path / "run.json")["config"], learner=learner, source=source)
+    stored = files.read_json(path / "run.json")
+    config = from_json(stored["config"], file_format=stored["format"], learner=learner, source=source)
     check_config(config)
     config = as_grown(config, files.read_json(path / "best.json"))
     like = eqx.filter_eval_shape(functools.partial(config.learner.init, config.source.spec), key=key_for("init", 0))

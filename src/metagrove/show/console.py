@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 
 from metagrove import files
-from metagrove.config.config import LEARNERS
 from metagrove.config.presets import PRESETS
+from metagrove.config.registry import learners
 from metagrove.evaluate.summaries import chosen_seed
 from metagrove.learner import num_parameters
 from metagrove.paper.experiments import EXPERIMENTS, Experiment, Search
@@ -67,9 +67,9 @@ def print_list() -> None:
     for name, entry in PRESETS.items():
         config = entry.config
         presets.add_row(name, entry.about, type(config.learner).__name__, f"{config.training.steps:,}")
-    learners = Table("learner", "what it does", title="--learner NAME")
-    for name, cls in LEARNERS.items():
-        learners.add_row(name, (cls.__doc__ or "").splitlines()[0])
+    methods = Table("learner", "what it does", title="--learner NAME")
+    for name, cls in learners().items():
+        methods.add_row(name, (cls.__doc__ or "").splitlines()[0])
     models = Table("model", "trained by", "parameters", "validation", title="released models")
     for name, path in folders.shipped().items():
         validation = files.read_json(path / "best.json")["validation"]
@@ -80,7 +80,7 @@ def print_list() -> None:
             f"{num_parameters(load(path).meta):,}",
             f"{validation['value']:.3f} ± {validation['ci95']:.3f}",
         )
-    for table in (presets, learners, models):
+    for table in (presets, methods, models):
         console.print(table)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from metagrove import files
-from metagrove.config.config import to_json
+from metagrove.config.encoding import to_json
 from metagrove.learner import num_parameters
 from metagrove.show.figures import label_of
 from metagrove.show.report_html import Html, number, plural, tag

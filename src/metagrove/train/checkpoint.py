@@ -15,6 +15,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from metagrove.config.migrate import array_names_of_format_1
 from metagrove.errors import RunError
 from metagrove.files import FORMAT, read_json, write_atomically, write_json
 
@@ -34,6 +35,7 @@ def save(folder: Path, name: str, tree: Any, about: Mapping[str, Any]) -> None:
 def load(folder: Path, name: str, like: Any) -> tuple[Any, dict[str, Any]]:
     """The tree, in the structure of `like` (arrays or their shapes), and what was said about it."""
     arrays, about = load_arrays(folder, name)
+    arrays = renamed(arrays, like, about["format"])
     return fill(like, arrays, folder / about["weights"]), about
 
 
@@ -55,6 +57,14 @@ def load_arrays(folder: Path, name: str) -> tuple[dict[str, np.ndarray], dict[st
         return safetensors.numpy.load(data), about
     except safetensors.SafetensorError as error:
         raise RunError(f"{path} is not a safetensors file ({error}): copy it again or retrain") from error
+
+
+def renamed(arrays: Mapping[str, np.ndarray], like: Any, file_format: int) -> Mapping[str, np.ndarray]:
+    """The arrays of an older format under their present names."""
+    if file_format >= FORMAT:
+        return arrays
+    old_names = {array_names_of_format_1(name): name for name in named_leaves(like)}
+    return {old_names.get(name, name): array for name, array in arrays.items()}
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import filelock
 
 from metagrove import files
+from metagrove.config.migrate import migrate
 from metagrove.errors import InputError, RunError
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
@@ -67,8 +68,8 @@ def check_same_config(folder: Path, config: dict[str, Any]) -> None:
     """A run is resumed with the settings it began with."""
     if not (folder / "run.json").exists():
         raise RunError(f"{folder} holds no run to resume: leave --resume out to begin one")
-    stored = files.read_json(folder / "run.json")["config"]
-    different = differences(stored, config)
+    stored = files.read_json(folder / "run.json")
+    different = differences(migrate(stored["config"], stored["format"]), config)
     if different:
         raise InputError(f"{folder} was begun with other settings ({'; '.join(different)}): resume with the same ones")
 

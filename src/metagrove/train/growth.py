@@ -155,7 +155,7 @@ def place_of_worst(
         task = tasks.sample(key)
         predictor, info = learner.adapt(meta, task.support)
         assert info.task_embedding is not None
-        place = info.task_embedding if meta.frame is None else meta.frame(info.task_embedding)
+        place = meta.cluster.space(info.task_embedding)
         return learner.loss(predictor(task.query.x, task.query.mask), task.query.y, task.query.mask), place
 
     losses, places = over_tasks(one, jax.random.split(key, PROBE), task_chunk_size=task_chunk_size)
@@ -185,7 +185,7 @@ def as_grown(config: Config, about: dict[str, Any]) -> Config:
     clusters = about.get("clusters")
     if clusters is None or not isinstance(config.learner, HSML):
         return config
-    return dataclasses.replace(config, learner=dataclasses.replace(config.learner, clusters=tuple(clusters)))
+    return dataclasses.replace(config, learner=config.learner.with_clusters(tuple(clusters)))
 
 
 def clusters_of(config: Config) -> dict[str, Any]:

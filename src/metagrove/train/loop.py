@@ -19,7 +19,8 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from metagrove import files
-from metagrove.config.config import Config, Training, check_config, to_json
+from metagrove.config.config import Config, Training, check_config
+from metagrove.config.encoding import to_json
 from metagrove.errors import DivergedError
 from metagrove.keys import key_for
 from metagrove.learner import Learner, Meta
@@ -68,7 +69,7 @@ def started(config: Config, tasks: TaskDraw) -> State:
     """The same, as the learner would have it after a look at training tasks."""
     state, training = init_state(config), config.training
     mix = tasks_at(tasks, state.step, training.steps)
-    meta = config.learner.start(state.meta, mix, key=key_for("start", training.seed))
+    meta = config.learner.data_dependent_init(state.meta, mix, key=key_for("start", training.seed))
     return dataclasses.replace(state, meta=meta)
 
 

@@ -1,0 +1,163 @@
+"""Everything that has a name in a config: learners, sources, base nets, parts of HSML, losses.
+
+Other packages add learners, sources and parts through the entry point groups of `GROUPS`.
+"""
+
+import dataclasses
+import difflib
+import functools
+import importlib.metadata
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from metagrove.errors import InputError
+from metagrove.hsml.cluster import DistanceClusters
+from metagrove.hsml.embed import AttentionEmbedding, PoolingEmbedding, RecurrentEmbedding
+from metagrove.hsml.found import FoundClusters
+from metagrove.hsml.gate import NoGate, ParameterGate
+from metagrove.hsml.learner import HSML
+from metagrove.hsml.relative import RelativeClusters
+from metagrove.learner import Learner
+from metagrove.losses import cross_entropy, mse
+from metagrove.nets.conv4 import Conv4Net
+from metagrove.nets.mlp import MLPNet
+from metagrove.rivals.arml import ARML
+from metagrove.rivals.bmaml import BMAML
+from metagrove.rivals.maml import MAML
+from metagrove.rivals.matching_net import MatchingNet
+from metagrove.rivals.meta_sgd import MetaSGD
+from metagrove.rivals.mt_net import MTNet
+from metagrove.rivals.mumomaml import MUMOMAML
+from metagrove.rivals.neural_process import NeuralProcess
+from metagrove.rivals.protonet import ProtoNet
+from metagrove.rivals.reptile import Reptile
+from metagrove.rivals.scratch import Scratch
+from metagrove.sources.functions import Functions
+from metagrove.sources.images import Images
+from metagrove.sources.stream import Stream
+from metagrove.sources.tables import Tables
+
+__all__ = [
+    "CHOICES",
+    "GROUPS",
+    "LOSSES",
+    "choose_part",
+    "class_named",
+    "classes",
+    "learners",
+    "name_of",
+    "unknown_name",
+]
+
+BUILT_IN: dict[str, dict[str, type]] = {
+    "learner": {
+        "hsml": HSML,
+        "maml": MAML,
+        "meta-sgd": MetaSGD,
+        "mt-net": MTNet,
+        "bmaml": BMAML,
+        "mumomaml": MUMOMAML,
+        "arml": ARML,
+        "reptile": Reptile,
+        "protonet": ProtoNet,
+        "matching-net": MatchingNet,
+        "neural-process": NeuralProcess,
+        "scratch": Scratch,
+    },
+    "source": {"functions": Functions, "images": Images, "tables": Tables, "stream": Stream},
+    "net": {"mlp": MLPNet, "conv4": Conv4Net},
+    "embed": {"recurrent": RecurrentEmbedding, "pooling": PoolingEmbedding, "attention": AttentionEmbedding},
+    "cluster": {"distance": DistanceClusters, "relative": RelativeClusters, "found": FoundClusters},
+    "gate": {"parameter": ParameterGate, "none": NoGate},
+}
+GROUPS = {kind: f"metagrove.{kind}s" for kind in BUILT_IN}
+"""The entry point group of each kind: metagrove.learners, metagrove.sources, metagrove.nets, metagrove.embeds, ..."""
+LOSSES: dict[str, Callable] = {"mse": mse, "cross_entropy": cross_entropy}
+CHOICES: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
+    # kind of part: what a user calls a choice of it -> its class, and the settings that make it so
+    "embed": {
+        "gru": ("recurrent", {"cell": "gru"}),
+        "lstm": ("recurrent", {"cell": "lstm"}),
+        "mean": ("pooling", {"pool": "mean"}),
+        "max": ("pooling", {"pool": "max"}),
+    },
+    "gate": {"sigmoid": ("parameter", {"gate_form": "sigmoid"}), "affine": ("parameter", {"gate_form": "affine"})},
+    "cluster": {},
+}
+
+
+@functools.cache
+def classes(kind: str) -> Mapping[str, type]:
+    """The classes of a kind by name: the package's own, and those that installed packages provide.
+
+    Args:
+        kind: learner, source, net, embed, cluster or gate.
+
+    Returns:
+        The classes by the name that a config and the command line use.
+
+    Raises:
+        InputError: An installed package provides a name that is taken.
+    """
+    found = dict(BUILT_IN[kind])
+    for entry in importlib.metadata.entry_points(group=GROUPS[kind]):
+        if entry.name in found:
+            raise InputError(f"{entry.value} provides the {kind} {entry.name!r}, which there is already: rename it")
+        found[entry.name] = entry.load()
+    return found
+
+
+def learners() -> Mapping[str, type[Learner]]:
+    """Every learner by name."""
+    return classes("learner")
+
+
+def class_named(kind: str, name: str) -> type:
+    """The class of that kind and name.
+
+    Raises:
+        InputError: There is none; the message has the nearest name.
+    """
+    if name not in classes(kind):
+        raise InputError(unknown_name(name, classes(kind), kind))
+    return classes(kind)[name]
+
+
+def name_of(kind: str, part: Any) -> str | None:
+    """The name of a part's class; None for a class that is not registered."""
+    return next((name for name, cls in classes(kind).items() if type(part) is cls), None)
+
+
+def kind_of(value: Any) -> str | None:
+    """Which kind of part a value is, if any."""
+    return next((kind for kind in BUILT_IN if name_of(kind, value) is not None), None)
+
+
+def choose_part(kind: str, choice: str, current: Any) -> Any:
+    """The part of that name, with the settings of the current one that it has too.
+
+    Args:
+        kind: embed, cluster or gate.
+        choice: A class's name, or one of `CHOICES`, e.g. lstm or affine.
+        current: The part to be replaced.
+
+    Returns:
+        The new part.
+
+    Raises:
+        InputError: No part of this kind has that name.
+    """
+    known = {**{name: (name, {}) for name in classes(kind)}, **CHOICES[kind]}
+    if choice not in known:
+        raise InputError(unknown_name(choice, known, kind))
+    name, settings = known[choice]
+    cls = class_named(kind, name)
+    names = {field.name for field in dataclasses.fields(cls)}
+    shared = {f.name: getattr(current, f.name) for f in dataclasses.fields(current) if f.name in names}
+    return cls(**{**shared, **settings})
+
+
+def unknown_name(name: str, known: Iterable[str], what: str = "setting") -> str:
+    """One line about an unknown name, with the nearest known one."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"no {what} is called {name!r}" + (f": did you mean {near[0]!r}?" if near else f", only {', '.join(known)}")
