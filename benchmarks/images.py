@@ -33,7 +33,7 @@ INNER = {"inner_lr": 0.05, "inner_steps": 5}
 CLASSES, PICTURES = 20, 20  # of the pool, and of each class
 PEER = "PyTorch, loop over tasks"
 PLAIN = "maml, plain convolution after the first block"
-SMALL_HSML = {"gate_rank": 16, "gate": "affine", "aggregator": "mean"}
+SMALL_HSML = {"gate_rank": 16, "gate": "affine", "embed": "mean"}
 
 Row = dict[str, Any]
 Settings = dict[str, Any]

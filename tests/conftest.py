@@ -1,6 +1,5 @@
 """Every test runs with shape annotations checked (see pyproject), warnings as errors and rank promotion forbidden."""
 
-import dataclasses
 import gc
 import os
 from pathlib import Path
@@ -26,6 +25,9 @@ from metagrove import (
     Scratch,
 )
 from metagrove.config.config import Config, Training
+from metagrove.config.settings import replace_settings
+from metagrove.hsml.cluster import DistanceClusters
+from metagrove.hsml.embed import RecurrentEmbedding
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Compiling is most of the time: it is done lightly, and what was compiled serves every file, command and later run.
@@ -34,17 +36,27 @@ jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 TINY_NET = MLPNet(hidden=(8,), init_sd=0.3)
-TINY_HSML = HSML(net=TINY_NET, task_dim=6, example_dim=5, clusters=(3, 2, 1), inner_steps=2, test_permutations=2)
+TINY_HSML = HSML(
+    net=TINY_NET,
+    embed=RecurrentEmbedding(task_dim=6, example_dim=5, test_permutations=2),
+    cluster=DistanceClusters(clusters=(3, 2, 1)),
+    inner_steps=2,
+)
+
+
+def hsml(**settings) -> HSML:
+    """The tiny HSML with some settings changed, by their own names."""
+    return replace_settings(TINY_HSML, settings)
+
+
 LEARNERS = {
     "maml": MAML(net=TINY_NET, inner_steps=2),
     "maml-first-order": MAML(net=TINY_NET, inner_steps=2, first_order=True),
     "hsml-gru": TINY_HSML,
-    "hsml-lstm": dataclasses.replace(TINY_HSML, aggregator="lstm", row_order="sorted", learn_scales=True),
-    "hsml-mean": dataclasses.replace(TINY_HSML, aggregator="mean"),
-    "hsml-max": dataclasses.replace(TINY_HSML, aggregator="max", clusters=(2, 1)),
-    "hsml-attention": dataclasses.replace(
-        TINY_HSML, aggregator="attention", attention_layers=1, attention_heads=2, gate="affine"
-    ),
+    "hsml-lstm": hsml(embed="lstm", row_order="sorted"),
+    "hsml-mean": hsml(embed="mean"),
+    "hsml-max": hsml(embed="max", clusters=(2, 1)),
+    "hsml-attention": hsml(embed="attention", attention_layers=1, attention_heads=2, gate="affine"),
     "anil": MAML(net=TINY_NET, inner_steps=2, adapts="head"),
     "meta-sgd": MetaSGD(net=TINY_NET, inner_steps=2, inner_clip=1.0),
     "mt-net": MTNet(net=TINY_NET, inner_steps=2, inner_clip=10.0),

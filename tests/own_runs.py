@@ -7,7 +7,10 @@ import jax
 import numpy as np
 
 from metagrove import BMAML, HSML, MAML, Conv4Net, Images, MLPNet, ProtoNet
-from metagrove.config.config import Config, to_json
+from metagrove.config.config import Config
+from metagrove.config.encoding import to_json
+from metagrove.hsml.cluster import DistanceClusters
+from metagrove.hsml.embed import PoolingEmbedding
 from metagrove.losses import cross_entropy
 from metagrove.serve.run import load
 from metagrove.sources.tables import Tables, open_tables
@@ -17,7 +20,12 @@ from metagrove.train import checkpoint, folders
 
 X, COLOUR, Y = "länge (m)", "colour", "y"
 NET = MLPNet(hidden=(6,), init_sd=0.5)
-TINY_HSML = HSML(net=NET, aggregator="mean", task_dim=4, example_dim=4, clusters=(3, 2, 1), inner_lr=0.01)
+TINY_HSML = HSML(
+    net=NET,
+    embed=PoolingEmbedding(task_dim=4, example_dim=4),
+    cluster=DistanceClusters(clusters=(3, 2, 1)),
+    inner_lr=0.01,
+)
 LABELS = Schema(
     (Column("a", "number", 1.0, 2.0), Column("b", "number")), (Column("kind", "category", categories=("10", "9", "x")),)
 )

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from metagrove.cli.app import main
-from metagrove.config.config import LEARNERS
 from metagrove.serve.run import load
 
 TINY_FLAGS = [
@@ -142,7 +141,7 @@ def test_a_folder_that_cannot_be_written(tmp_path, capsys):
 SMALL_FILES = """
 import resource, signal, sys
 from metagrove.cli.app import main
-from metagrove.config.config import LEARNERS
+
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 sys.exit(main())

@@ -9,13 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metagrove.errors import InputError
-from metagrove.hsml.cluster import Hierarchy
+from metagrove.hsml.cluster import DistanceClusters, Hierarchy
+from metagrove.task import unpadded
 
 TUPLES = [(4, 2, 1), (2, 2, 1), (6, 3, 1), (8, 4, 2, 1), (8, 4, 4, 1), (10, 2, 1), (5, 1), (1,)]
 
 
-def hierarchy(clusters=(4, 2, 1), dim=3, scales=(1.5, 0.7), seed=0, **options):
-    return Hierarchy(clusters, dim, scales, key=jax.random.key(seed), **options)
+def hierarchy(clusters=(4, 2, 1), dim=3, scales=(1.5, 0.7), seed=0):
+    return DistanceClusters(clusters, scales)(dim, key=jax.random.key(seed))
+
+
+NO_ROWS = unpadded(jnp.zeros((0, 1)), jnp.zeros((0, 1)))
+
+
+def place(h, embedding, assignment=None):
+    """h^L and the assignments."""
+    placement = h(embedding, NO_ROWS, assignment)
+    return placement.root_repr, placement.assignments
 
 
 def oracle(h: Hierarchy, embedding: np.ndarray):
@@ -44,7 +54,7 @@ def test_equals_the_loops(clusters):
     h = hierarchy(clusters)
     h = jax.tree.map(lambda leaf: leaf + 0.1, h)  # biases off zero
     embedding = np.array([0.4, -1.2, 0.9], np.float32)
-    root, assignments = h(jnp.asarray(embedding))
+    root, assignments = place(h, jnp.asarray(embedding))
     expected_root, expected = oracle(h, embedding)
     np.testing.assert_allclose(root, expected_root, rtol=2e-5, atol=1e-6)
     assert [a.shape for a in assignments] == [e.shape for e in expected]
@@ -55,7 +65,7 @@ def test_equals_the_loops(clusters):
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3))
 def test_rows_sum_to_one(embedding):
-    _, assignments = hierarchy()(jnp.array(embedding, jnp.float32))
+    _, assignments = place(hierarchy(), jnp.array(embedding, jnp.float32))
     for assignment in assignments:
         np.testing.assert_allclose(assignment.sum(1), 1, rtol=1e-5)
 
@@ -71,7 +81,7 @@ def test_a_small_scale_takes_the_nearest():
     h = hierarchy((4, 1), scales=(1e-3,))
     embedding = jnp.array([0.3, 0.1, -0.2])
     nearest = int(jnp.square(h.levels[0].centers - embedding[None]).sum(1).argmin())
-    assert h(embedding)[1][0][0, nearest] == pytest.approx(1.0)
+    assert place(h, embedding)[1][0][0, nearest] == pytest.approx(1.0)
 
 
 def test_permuting_clusters_permutes_the_shares_and_leaves_the_root():
@@ -79,8 +89,8 @@ def test_permuting_clusters_permutes_the_shares_and_leaves_the_root():
     order = jnp.array([2, 0, 3, 1])
     shuffled = eqx.tree_at(lambda h: h.levels[0], h, jax.tree.map(lambda leaf: leaf[order], h.levels[0]))
     embedding = jnp.array([0.3, 0.1, -0.2])
-    root, assignments = h(embedding)
-    other_root, other = shuffled(embedding)
+    root, assignments = place(h, embedding)
+    other_root, other = place(shuffled, embedding)
     np.testing.assert_allclose(other_root, root, rtol=1e-5)
     np.testing.assert_allclose(other[0], assignments[0][:, order], rtol=1e-6)
     np.testing.assert_allclose(other[1], assignments[1][order], rtol=1e-6)
@@ -89,18 +99,24 @@ def test_permuting_clusters_permutes_the_shares_and_leaves_the_root():
 def test_far_away_stays_finite_with_finite_gradients():
     h = hierarchy()
     far = jnp.full(3, 1e4)
-    root, assignments = h(far)
-    grads = jax.grad(lambda h: h(far)[0].sum())(h)
+    root, assignments = place(h, far)
+    grads = jax.grad(lambda h: place(h, far)[0].sum())(h)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((root, assignments, grads)))
 
 
-def test_learned_scales_get_a_gradient_and_start_at_the_given_ones():
-    fixed, learned = hierarchy(), hierarchy(learn_scales=True)
-    embedding = jnp.array([0.4, -1.2, 0.9])
-    np.testing.assert_allclose(learned(embedding)[0], fixed(embedding)[0], rtol=1e-6)
-    grads = jax.grad(lambda h: h(embedding)[0].sum())(learned)
-    assert [level.log_scale is None for level in grads.levels] == [False, False, True]
-    assert all(float(jnp.abs(level.log_scale)) > 0 for level in grads.levels[:2])
+def test_a_given_assignment_replaces_the_first_level():
+    h, embedding = hierarchy((3, 2, 1)), jnp.array([0.4, -1.2, 0.9])
+    root, assignments = place(h, embedding)
+    same_root, same = place(h, embedding, assignments[0][0])
+    np.testing.assert_array_equal(root, same_root)
+    jax.tree.map(np.testing.assert_array_equal, assignments, same)
+    given = jnp.array([0.0, 1.0, 0.0])
+    other_root, other = place(h, embedding, given)
+    np.testing.assert_array_equal(other[0], given[None])
+    first = np.tanh(np.array(h.levels[0].weight[1]) @ np.array(embedding) + np.array(h.levels[0].bias[1]))
+    second = h.levels[1].assign(jnp.asarray(np.stack([0 * first, first, 0 * first])))
+    np.testing.assert_allclose(other[1], second, rtol=1e-5)
+    assert not np.allclose(other_root, root)
 
 
 @pytest.mark.parametrize("clusters", [(), (4, 2), (4, 0, 1), (1, 2)])

@@ -11,8 +11,9 @@ import pytest
 from conftest import LEARNERS, TINY_NET
 
 from metagrove import HSML, MAML, Functions
+from metagrove.hsml.gate import NoGate, ParameterGate
 from metagrove.learner import num_parameters
-from metagrove.nets.gate import Gate, apply_gate
+from metagrove.nets.gate import GateLayer
 from metagrove.task import unpadded
 
 SPEC = Functions().spec
@@ -44,7 +45,7 @@ def test_first_values_are_those_of_the_authors_code():
 
 def test_gate_equals_its_equation_tensor_by_tensor():
     params = {"w": jnp.array([[1.0, -2.0], [0.5, 3.0]]), "b": jnp.array([4.0])}
-    gate = Gate(3, params, "sigmoid", key=jax.random.key(0))
+    gate = GateLayer(3, params, "sigmoid", key=jax.random.key(0))
     place = np.array([0.3, -1.0, 2.0], np.float32)
     gated = gate(jnp.asarray(place), params)
     weight = np.array(gate.weight)  # tensors side by side, in the order of the tree: b, then w
@@ -55,30 +56,33 @@ def test_gate_equals_its_equation_tensor_by_tensor():
 
 def test_gate_starts_near_a_half_and_the_affine_one_near_the_identity():
     params, place = jnp.ones(500), jax.random.normal(jax.random.key(1), (80,))
-    sigmoid = Gate(80, params, "sigmoid", key=jax.random.key(0))(place, params)
-    affine = Gate(80, params, "affine", key=jax.random.key(0))(place, params)
+    sigmoid = GateLayer(80, params, "sigmoid", key=jax.random.key(0))(place, params)
+    affine = GateLayer(80, params, "affine", key=jax.random.key(0))(place, params)
     assert float(sigmoid.mean()) == pytest.approx(0.5, abs=0.05)
     assert float(affine.mean()) == pytest.approx(1.0, abs=0.05)
 
 
 def test_affine_gate_equals_its_equation():
     params = jnp.array([2.0, -1.0])
-    gate = Gate(1, params, "affine", key=jax.random.key(0))
+    gate = GateLayer(1, params, "affine", key=jax.random.key(0))
     gate = eqx.tree_at(lambda g: g.weight, gate, jnp.array([[0.5, 1.0, 3.0, -4.0]]))
     np.testing.assert_allclose(gate(jnp.array([2.0]), params), [2 * (1 + 1) + 6, -1 * (1 + 2) - 8], rtol=1e-6)
 
 
 def test_gate_of_a_rank_is_a_product_of_two_layers():
     params, place = jnp.array([2.0, -1.0, 3.0]), np.array([0.3, -1.0, 2.0, 1.0], np.float32)
-    gate = Gate(4, params, "sigmoid", rank=2, key=jax.random.key(0))
+    gate = GateLayer(4, params, "sigmoid", rank=2, key=jax.random.key(0))
     assert (gate.inward.shape, gate.weight.shape, gate.bias.shape) == ((4, 2), (2, 3), (3,))
     out = place @ np.array(gate.inward) @ np.array(gate.weight)
     np.testing.assert_allclose(gate(jnp.asarray(place), params), np.array(params) / (1 + np.exp(-out)), rtol=1e-5)
-    assert num_parameters(HSML(gate_rank=3).init(SPEC, key=jax.random.key(0)).gate) == 80 * 3 + 3 * 1_761 + 1_761
+    assert (
+        num_parameters(HSML(gate=ParameterGate(gate_rank=3)).init(SPEC, key=jax.random.key(0)).gate)
+        == 80 * 3 + 3 * 1_761 + 1_761
+    )
 
 
 def test_the_two_layers_of_a_low_rank_gate_start_apart():
-    gate = Gate(50, {"w": jnp.zeros(10)}, "sigmoid", rank=10, key=jax.random.key(0))
+    gate = GateLayer(50, {"w": jnp.zeros(10)}, "sigmoid", rank=10, key=jax.random.key(0))
     first, second = np.ravel(gate.inward)[:100], np.ravel(gate.weight)[:100]
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.5  # 1, if both were drawn with one key
 
@@ -88,18 +92,17 @@ def test_whole_forward_pass_is_embed_then_cluster_then_gate_on_g_and_h():
     meta = learner.init(SPEC, key=jax.random.key(3))
     support = unpadded(jnp.array([[1.0], [2.0], [-1.0]]), jnp.array([[0.5], [1.0], [2.0]]))
     _, info = learner.adapt(meta, support, steps=0)
-    root, _ = meta.cluster(info.task_embedding)
+    placement = meta.cluster(info.task_embedding, support)
     flat, _ = jax.flatten_util.ravel_pytree(meta.net)
-    place = np.concatenate([info.task_embedding, root])
-    gate = 1 / (1 + np.exp(-(place @ np.array(meta.gate.weight) + np.array(meta.gate.bias))))
+    place = np.concatenate([info.task_embedding, placement.root_repr])
+    gate = 1 / (1 + np.exp(-(place @ np.array(meta.gate.layer.weight) + np.array(meta.gate.layer.bias))))
     first_net = jax.tree.map(lambda leaf: leaf[0], info.path)
     np.testing.assert_allclose(jax.flatten_util.ravel_pytree(first_net)[0], np.array(flat) * gate, rtol=1e-5)
-    tailored = apply_gate(meta.net, meta.gate, jnp.asarray(place))
-    jax.tree.map(np.testing.assert_allclose, tailored, first_net)
+    jax.tree.map(np.testing.assert_allclose, meta.gate(meta.net, placement), first_net)
 
 
 def test_without_gate_and_reconstruction_it_is_maml_exactly():
-    hsml = dataclasses.replace(LEARNERS["hsml-gru"], gate="none", reconstruction_weight=0.0, inner_lr=0.01)
+    hsml = dataclasses.replace(LEARNERS["hsml-gru"], gate=NoGate(), reconstruction_weight=0.0, inner_lr=0.01)
     maml = MAML(net=TINY_NET, inner_steps=hsml.inner_steps, inner_lr=0.01)
     meta = hsml.init(SPEC, key=jax.random.key(0))
     task = Functions().sample(jax.random.key(5))

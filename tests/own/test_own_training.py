@@ -15,7 +15,8 @@ import metagrove as mg
 from metagrove import files
 from metagrove.cli.app import main
 from metagrove.cli.own import ImageData, image_source, take_auto, without
-from metagrove.config.config import LEARNERS, check_config, from_json, to_json
+from metagrove.config.config import check_config
+from metagrove.config.encoding import from_json, to_json
 from metagrove.config.own_data import table_config
 from metagrove.errors import STOPPED, InputError
 from metagrove.evaluate.baselines import known, read_baselines, tabled

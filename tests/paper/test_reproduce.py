@@ -166,7 +166,7 @@ def test_a_training_in_a_process_of_its_own(tmp_path):
 
 
 def test_settings_become_flags():
-    settings = {"inner_lr": 0.01, "hidden": (4, 2), "first_order": True, "learn_scales": False}
+    settings = {"inner_lr": 0.01, "hidden": (4, 2), "first_order": True, "augment": False}
     assert flags(settings) == ["--inner-lr", "0.01", "--hidden", "4", "2", "--first-order", "--no-learn-scales"]
 
 

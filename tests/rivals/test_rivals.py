@@ -389,7 +389,6 @@ def test_a_net_that_cannot_be_looked_into_is_refused(learner):
         (MAML(inner_clip=-1.0), "inner_clip must be 0 or more, got -1.0"),
         (MTNet(temperature=0.0), "temperature must be positive, got 0.0"),
         (MUMOMAML(encoder_layers=0), "encoder_layers must be at least 1, got 0"),
-        (ARML(gate="none"), "ARML without a gate is MAML: use --learner maml"),
         (NeuralProcess(width=10, attention_heads=4), "width must be a multiple of attention_heads, got 10 and 4"),
         (Reptile(first_order=True), "first_order has no meaning here: Reptile never differentiates its steps"),
         (Scratch(updates_per_step=0), "updates_per_step must be at least 1, got 0"),

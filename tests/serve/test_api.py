@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TINY, TINY_HSML
+from conftest import TINY, hsml
 
 import metagrove as mg
-from metagrove.config.config import check_config, from_json, to_json
+from metagrove.config.config import check_config
+from metagrove.config.encoding import from_json, to_json
 from metagrove.config.presets import PRESETS, preset
 from metagrove.errors import InputError, RunError
 from metagrove.serve.rows import padded_size
@@ -191,7 +192,7 @@ class Planes(Source):
 
 
 def test_own_net_loss_and_source(tmp_path):
-    learner = dataclasses.replace(TINY_HSML, net=own_net, loss=own_loss, aggregator="attention", attention_heads=2)
+    learner = hsml(net=own_net, loss=own_loss, embed="attention", attention_heads=2)
     run = mg.train(dataclasses.replace(TINY, source=Planes(), learner=learner), out=tmp_path / "own")
     assert run.adapt(np.eye(2), [1.0, 2.0]).predict([[1.0, 1.0]]).shape == (1, 1)
     with pytest.raises(InputError, match=r"made with its own source \(Planes\): pass it"):

@@ -11,7 +11,10 @@ from PIL import Image
 
 from metagrove import HSML, MAML, MUMOMAML, Examples, Task, load
 from metagrove.cli.app import main
-from metagrove.config.config import Config, Training, to_json
+from metagrove.config.config import Config, Training
+from metagrove.config.encoding import to_json
+from metagrove.hsml.cluster import DistanceClusters
+from metagrove.hsml.embed import PoolingEmbedding
 from metagrove.losses import cross_entropy
 from metagrove.nets.conv4 import Conv4, Conv4Net
 from metagrove.pools import pool
@@ -23,7 +26,11 @@ from metagrove.train import checkpoint, folders
 
 NET = {"loss": cross_entropy, "net": Conv4Net(filters=4, blocks=2)}
 LEARNERS = {
-    "hsml": HSML(**NET, aggregator="mean", example_dim=4, task_dim=6, clusters=(3, 2, 1)),
+    "hsml": HSML(
+        **NET,
+        embed=PoolingEmbedding(example_dim=4, task_dim=6),
+        cluster=DistanceClusters(clusters=(3, 2, 1)),
+    ),
     "mumomaml": MUMOMAML(**NET, hidden_dim=3),
     "maml": MAML(**NET),
 }

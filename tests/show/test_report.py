@@ -20,8 +20,11 @@ from conftest import LEARNERS, TINY_NET, TINY_TRAINING
 
 from metagrove import HSML, MAML, Functions, files, load
 from metagrove.cli.app import main
-from metagrove.config.config import Config, to_json
+from metagrove.config.config import Config
+from metagrove.config.encoding import to_json
 from metagrove.errors import InputError
+from metagrove.hsml.cluster import DistanceClusters
+from metagrove.hsml.embed import PoolingEmbedding
 from metagrove.losses import cross_entropy, metric_of, mse
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.pools import pool
@@ -273,10 +276,8 @@ def images(tmp_path_factory):
     learner = HSML(
         loss=cross_entropy,
         net=Conv4Net(filters=2, blocks=1),
-        aggregator="mean",
-        example_dim=4,
-        task_dim=4,
-        clusters=(2, 1),
+        embed=PoolingEmbedding(example_dim=4, task_dim=4),
+        cluster=DistanceClusters(clusters=(2, 1)),
     )
     run = untrained(Config(source, learner, TINY_TRAINING), folder / "run", RECORDS, steps=0)
     return page(story(run, [], num_tasks=6, seed=0))

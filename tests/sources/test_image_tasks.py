@@ -32,8 +32,11 @@ from metagrove import (
     Reptile,
 )
 from metagrove.cli.app import main
+from metagrove.config.settings import replace_settings
 from metagrove.errors import InputError
-from metagrove.hsml.embed import MEAN_PACE, SPREAD_PACE, UNIT, Frame
+from metagrove.hsml.embed import PoolingEmbedding, RecurrentEmbedding
+from metagrove.hsml.gate import ParameterGate
+from metagrove.hsml.relative import MEAN_SPEED, STD_SPEED, UNIT, EmbeddingNormalizer, RelativeClusters
 from metagrove.learner import after_each_step
 from metagrove.losses import accuracy, best_of, cross_entropy, is_better, metric_of, mse
 from metagrove.nets.convolution import plain_conv
@@ -210,19 +213,16 @@ SMALL_HSML = HSML(
     **NET,
     inner_lr=0.05,
     inner_steps=1,
-    example_dim=4,
-    task_dim=6,
-    clusters=(2, 1),
-    gate_rank=3,
-    relative_scales=True,
-    test_permutations=2,
-    attention_layers=1,
-    attention_heads=2,
+    embed=RecurrentEmbedding(example_dim=4, task_dim=6, test_permutations=2),
+    cluster=RelativeClusters(clusters=(2, 1)),
+    gate=ParameterGate(gate_rank=3),
 )
 LEARNERS = {
     "hsml-gru": SMALL_HSML,
-    "hsml-mean": dataclasses.replace(SMALL_HSML, aggregator="mean", image_features="moments"),
-    "hsml-attention": dataclasses.replace(SMALL_HSML, aggregator="attention", gate="affine"),
+    "hsml-mean": replace_settings(SMALL_HSML, {"embed": "mean", "image_features": "moments"}),
+    "hsml-attention": replace_settings(
+        SMALL_HSML, {"embed": "attention", "attention_layers": 1, "attention_heads": 2, "gate": "affine"}
+    ),
     "maml": MAML(**NET, inner_lr=0.05, inner_steps=1),
     "maml-support-statistics": MAML(
         net=Conv4Net(filters=3, blocks=1, statistics="support"), loss=cross_entropy, inner_lr=0.05, inner_steps=1
@@ -457,34 +457,37 @@ def test_an_experiment_keeps_every_score_and_the_checksums(pools, tmp_path, monk
     assert [row["seeds"][0]["scores"] for row in again["rows"]] == [row["seeds"][0]["scores"] for row in result["rows"]]
 
 
-def test_a_frame_follows_the_embeddings():
+def test_normalizer_follows_the_embeddings():
     """The minimum is at the mean, and at the mean of the log of each embedding's mean square offset."""
     embeddings = jnp.asarray(np.random.default_rng(0).normal(5, 4, (64, 6)), jnp.float32)
     optimizer = optax.adam(0.003)
 
     @jax.jit
-    def follow_them(frame):
+    def follow_them(normalizer):
         def step(_, carry):
-            frame, state = carry
-            grads = jax.grad(lambda frame: jax.vmap(frame.neg_log_density)(embeddings).mean())(frame)
+            normalizer, state = carry
+            grads = jax.grad(lambda normalizer: jax.vmap(normalizer.neg_log_density)(embeddings).mean())(normalizer)
             updates, state = optimizer.update(grads, state)
-            return optax.apply_updates(frame, updates), state
+            return optax.apply_updates(normalizer, updates), state
 
-        frame, _ = jax.lax.fori_loop(0, 2000, step, (frame, optimizer.init(frame)))
-        return frame, jax.vmap(frame)(embeddings)
+        normalizer, _ = jax.lax.fori_loop(0, 2000, step, (normalizer, optimizer.init(normalizer)))
+        return normalizer, jax.vmap(normalizer)(embeddings)
 
-    frame, places = follow_them(Frame(6))
+    normalizer, places = follow_them(EmbeddingNormalizer(6))
     center = np.array(embeddings).mean(0)
-    np.testing.assert_allclose(MEAN_PACE * np.array(frame.center), center, atol=0.05)
+    np.testing.assert_allclose(MEAN_SPEED * np.array(normalizer.center), center, atol=0.05)
     squares = ((np.array(embeddings) - center) ** 2).mean(1)
-    assert float(SPREAD_PACE * frame.log_spread) == pytest.approx(np.log(squares).mean() / 2, abs=0.03)
+    assert float(STD_SPEED * normalizer.log_std) == pytest.approx(np.log(squares).mean() / 2, abs=0.03)
     np.testing.assert_allclose(UNIT * places.mean(0), 0, atol=0.03)
     assert 0.8 < UNIT * float(jnp.sqrt(jnp.square(places).mean())) < 1.3
 
 
-def test_nothing_but_its_misfit_moves_a_frame_and_that_changes_no_loss():
+def test_only_the_tracking_loss_moves_the_normalizer_and_its_value_is_zero():
     learner = HSML(
-        net=MLPNet(hidden=(3,)), aggregator="mean", task_dim=4, clusters=(2, 1), inner_steps=1, relative_scales=True
+        net=MLPNet(hidden=(3,)),
+        embed=PoolingEmbedding(task_dim=4),
+        cluster=RelativeClusters(clusters=(2, 1)),
+        inner_steps=1,
     )
 
     @jax.jit
@@ -496,13 +499,13 @@ def test_nothing_but_its_misfit_moves_a_frame_and_that_changes_no_loss():
         last = jax.tree.map(lambda leaf: leaf[-1], info.path)
         known = mse(last(task.query.x), task.query.y, task.query.mask)
         known += learner.reconstruction_weight * info.metrics["reconstruction_loss"]
-        pull = jax.grad(lambda meta: tracking_loss(meta, info.task_embedding))(meta)
-        place = jax.grad(lambda frame: frame(info.task_embedding).sum())(meta.frame)
-        return loss, known, grads.frame, pull, place
+        pull = jax.grad(lambda meta: meta.cluster.tracking_loss(info.task_embedding))(meta)
+        place = jax.grad(lambda normalizer: normalizer(info.task_embedding).sum())(meta.cluster.normalizer)
+        return loss, known, grads.cluster.normalizer, pull, place
 
     loss, known, grads, pull, place = look(jax.random.key(0))
     assert float(loss) == pytest.approx(float(known), rel=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), grads, pull.frame)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), grads, pull.cluster.normalizer)
     assert all(np.abs(np.array(leaf)).max() > 0 for leaf in jax.tree.leaves(grads))
     assert all((np.array(leaf) == 0).all() for leaf in jax.tree.leaves((place, pull.net, pull.embed, pull.gate)))
 

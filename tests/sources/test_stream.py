@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from metagrove import Functions, Source, Spec, Task
-from metagrove.config.config import from_json, to_json
+from metagrove.config.encoding import from_json, to_json
 from metagrove.config.presets import PRESETS
 from metagrove.errors import InputError
 from metagrove.evaluate.transfer import transfer

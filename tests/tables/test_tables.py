@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metagrove.config.config import Config, from_json, to_json
+from metagrove.config.config import Config
+from metagrove.config.encoding import from_json, to_json
 from metagrove.errors import InputError
 from metagrove.sources.tables import open_tables
 from metagrove.tables.gapminder import GAPMINDER, write_gapminder

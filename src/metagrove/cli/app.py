@@ -11,10 +11,12 @@ from pathlib import Path
 import tyro
 
 from metagrove.cli.adapt import Adapt, Export, Predict
+from metagrove.cli.options import choose_parts, modernize, take_option
 from metagrove.compilation_cache import enable_compilation_cache
 from metagrove.config.config import Config
 from metagrove.config.presets import PRESETS, preset
-from metagrove.config.registry import learners
+from metagrove.config.registry import CHOICES, classes, learners
+from metagrove.config.settings import setting_names
 from metagrove.errors import STOPPED, MetagroveError
 from metagrove.paper.experiments import BudgetName
 
@@ -27,10 +29,10 @@ class Evaluate:
 
     run: Positional[str]
     """A run folder, or the name of a released model."""
-    tasks: int = 40_000
-    """Test tasks. The paper's protocol has 4,000."""
+    num_tasks: int = 40_000
+    """Number of test tasks. The paper's protocol has 4,000."""
     seed: int = 0
-    """Decides which tasks."""
+    """Random seed of the test tasks."""
     json: bool = False
     """Print one JSON object instead of a table."""
 
@@ -39,7 +41,7 @@ class Evaluate:
         from metagrove.serve.run import load
         from metagrove.show.console import print_evaluation
 
-        result = evaluation(load(self.run), num_tasks=self.tasks, seed=self.seed)
+        result = evaluation(load(self.run), num_tasks=self.num_tasks, seed=self.seed)
         print(json.dumps(result)) if self.json else print_evaluation(result)
 
 
@@ -49,10 +51,10 @@ class Compare:
 
     runs: Positional[tuple[str, ...]]
     """Two or more run folders or names of released models."""
-    tasks: int = 40_000
-    """Test tasks."""
+    num_tasks: int = 40_000
+    """Number of test tasks."""
     seed: int = 0
-    """Decides which tasks."""
+    """Random seed of the test tasks."""
     json: bool = False
     """Print one JSON object instead of a table."""
 
@@ -61,7 +63,7 @@ class Compare:
         from metagrove.serve.run import load
         from metagrove.show.console import print_comparison
 
-        result = comparison([load(run) for run in self.runs], num_tasks=self.tasks, seed=self.seed)
+        result = comparison([load(run) for run in self.runs], num_tasks=self.num_tasks, seed=self.seed)
         print(json.dumps(result)) if self.json else print_comparison(result)
 
 
@@ -81,7 +83,7 @@ class Show:
 
     run: Positional[str]
     """A run folder, or the name of a released model."""
-    beside: tuple[str, ...] = ()
+    compare_with: tuple[str, ...] = ()
     """Other runs that are drawn too, e.g. the fits of a MAML run, or the t-SNE of a MUMOMAML run."""
     out: Path | None = None
     """Where the figures go; by default figures/RUN."""
@@ -92,7 +94,7 @@ class Show:
         from metagrove.serve.run import load
         from metagrove.show.figures import draw_all
 
-        for path in draw_all(load(self.run), [load(run) for run in self.beside], self.out, seed=self.seed):
+        for path in draw_all(load(self.run), [load(run) for run in self.compare_with], self.out, seed=self.seed):
             print(path)
 
 
@@ -102,21 +104,21 @@ class Report:
 
     run: Positional[str]
     """A run folder, or the name of a released model."""
-    beside: tuple[str, ...] = ()
+    compare_with: tuple[str, ...] = ()
     """Other runs of the same tasks, set beside it by paired differences."""
     out: Path = Path("report.html")
     """Where the page goes; nothing else is written, and it fetches nothing when opened."""
-    tasks: int | None = None
-    """Test tasks; by default 1,000, or those that the run's baselines were measured on."""
+    num_tasks: int | None = None
+    """Number of test tasks; by default 1,000, or as many as the run's baselines were measured on."""
     seed: int | None = None
-    """Decides which tasks; likewise."""
+    """Random seed of the test tasks; likewise."""
 
     def __call__(self) -> None:
         from metagrove.serve.run import load
         from metagrove.show.report import write_report
 
-        others = [load(run) for run in self.beside]
-        print(write_report(load(self.run), others, self.out, num_tasks=self.tasks, seed=self.seed))
+        others = [load(run) for run in self.compare_with]
+        print(write_report(load(self.run), others, self.out, num_tasks=self.num_tasks, seed=self.seed))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +205,7 @@ metagrove learns how to learn from many small problems that are not all alike.
   metagrove evaluate RUN                               score a run on fresh tasks
   metagrove compare RUN RUN ...                        the same tasks for each, paired differences
   metagrove show RUN                                   draw its figures
-  metagrove report RUN [--beside RUN ...]              one HTML page that explains it
+  metagrove report RUN [--compare-with RUN ...]              one HTML page that explains it
   metagrove list                                       presets, learners and released models
   metagrove demo                                       a tour of about two minutes
   metagrove reproduce NAME                             a whole experiment, resumable
@@ -223,7 +225,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = [arg for arg in args if arg != "--debug"]
     enable_compilation_cache()
     try:
-        return dispatch(args)
+        return dispatch([*args[:1], *modernize(args[0], args[1:])] if args else args)
     except MetagroveError as error:
         if debug:
             raise
@@ -280,12 +282,13 @@ def train(args: list[str]) -> int:
         from metagrove.cli.own import main as own
 
         return own(name, rest, learner, FLAT)
+    config, rest = choose_parts(preset(name, learner), rest)
     settings = tyro.cli(
         Train,
         args=rest,
-        default=Train(preset(name, learner)),
+        default=Train(config),
         prog=f"metagrove train {name}",
-        description=f"{PRESETS[name].about}. --learner NAME takes another method: {', '.join(learners())}.",
+        description=f"{PRESETS[name].about}.\n\n{choices_of(config)}",
         config=FLAT,
     )
     folder = settings.out or default_folder(name, settings.config)
@@ -297,14 +300,13 @@ def train(args: list[str]) -> int:
     return 0 if done else STOPPED
 
 
-def take_option(args: list[str], option: str) -> tuple[str | None, list[str]]:
-    """The value given as `option VALUE` or `option=VALUE`, if any, and the other arguments."""
-    for i, arg in enumerate(args):
-        if arg == option and i + 1 < len(args):
-            return args[i + 1], args[:i] + args[i + 2 :]
-        if arg.startswith(f"{option}="):
-            return arg.partition("=")[2], args[:i] + args[i + 1 :]
-    return None, args
+def choices_of(config: Config) -> str:
+    """What else can be chosen beside settings: the learner, and parts of HSML."""
+    lines = [f"--learner NAME: {', '.join(learners())}."]
+    for kind, names in CHOICES.items():
+        if kind in setting_names(config):
+            lines.append(f"--{kind} NAME: {', '.join(dict.fromkeys([*names, *classes(kind)]))}.")
+    return "\n\n".join(lines)
 
 
 def train_usage() -> str:

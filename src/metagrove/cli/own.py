@@ -9,6 +9,7 @@ from typing import Any
 
 import tyro
 
+from metagrove.cli.options import choose_parts
 from metagrove.config.config import Config
 from metagrove.config.own_data import image_config, table_config
 from metagrove.config.presets import default_learner
@@ -105,7 +106,8 @@ def train_tables(args: list[str], learner: str | None, command: str, parse: Call
         raise InputError(
             "say where the tasks are: --tasks FILE_OR_FOLDER; `metagrove train own --help` lists all options"
         )
-    settings = parse(OwnTables, left, OwnTables(own_config(data, learner, print_note)))
+    config, left = choose_parts(own_config(data, learner, print_note), left)
+    settings = parse(OwnTables, left, OwnTables(config))
     folder = settings.out or default_folder("own", settings.config)
     run = run_job(
         Job(
@@ -126,7 +128,7 @@ def train_images(args: list[str], learner: str | None, command: str, parse: Call
     if asks_help(args):
         parse(OwnImages, ["--help"], OwnImages(with_learner(image_config(Images()), learner)))
     data, left = parse(ImageData, args)
-    config = with_learner(image_config(image_source(data)), learner)
+    config, left = choose_parts(with_learner(image_config(image_source(data)), learner), left)
     settings = parse(OwnImages, left, OwnImages(config))
     folder = settings.out or default_folder("own-images", settings.config)
     kept = without(command, "--resume", "--out")

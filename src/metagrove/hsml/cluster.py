@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 
+@runtime_checkable
 class ClusteredMeta(Protocol):
     """Of HSML's meta-parameters, what a cluster part may look at."""
 
@@ -135,6 +136,7 @@ def draw_levels(
     )
 
 
+@runtime_checkable
 class ClusterModule(Protocol):
     """What a cluster part draws: a pytree module."""
 

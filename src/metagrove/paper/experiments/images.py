@@ -38,19 +38,26 @@ IMAGE_METHODS = {
 """Of the image experiments, those that matter most first."""
 
 OUR_HSML: Settings = {
-    "aggregator": "attention",
+    "embed": "attention",
     "attention_layers": 2,
     "image_features": "moments",
     "embedding_scale": 0.3,
+    "cluster": "relative",
     "scales": (0.7, 1.0),
-    "relative_scales": True,
     "gate": "affine",
     "gate_rank": 16,
     "reconstruction_weight": 0.0,
 }
 IMAGE_SETTINGS: dict[str, Settings] = {
     "hsml-ours": OUR_HSML,
-    "hsml-clusters-first": {**OUR_HSML, "embedding_scale": 0.03, "start_tasks": 2000, "gate_on_assignments": True},
+    "hsml-clusters-first": {
+        **OUR_HSML,
+        "embedding_scale": 1.0,
+        "cluster": "found",
+        "start_tasks": 2000,
+        "projection_scale": 0.03,
+        "gate_inputs": ("task", "root", "assignment"),
+    },
     "anil": {"adapts": "head"},
     "mumomaml": {"hidden_dim": 64, "clip_norm": 2.0},
     "arml": {"example_dim": 64, "task_dim": 128},

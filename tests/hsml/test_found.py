@@ -15,22 +15,21 @@ from sklearn.metrics import normalized_mutual_info_score
 from metagrove import HSML
 from metagrove.config.config import Config, Training, check_config
 from metagrove.errors import InputError
-from metagrove.hsml.embed import UNIT, Frame
-from metagrove.hsml.start import SplitHalfEmbeddings, find_clusters, signal_map
+from metagrove.hsml.cluster import climb
+from metagrove.hsml.embed import PoolingEmbedding
+from metagrove.hsml.found import FoundClusters, SplitHalfEmbeddings, find_clusters, signal_map
+from metagrove.hsml.gate import ParameterGate
+from metagrove.hsml.relative import UNIT, EmbeddingNormalizer
 from metagrove.sources.source import Source
 from metagrove.task import Spec, Task, unpadded
+from metagrove.train import loop
 from metagrove.train.loop import run_block, started, train
 
 LEARNER = HSML(
     net=TINY_NET,
-    aggregator="mean",
-    task_dim=4,
-    clusters=(2, 1),
-    relative_scales=True,
-    start_tasks=200,
-    embedding_scale=0.1,
-    gate="affine",
-    gate_on_assignments=True,
+    embed=PoolingEmbedding(task_dim=4),
+    cluster=FoundClusters(clusters=(2, 1), start_tasks=200, projection_scale=0.1),
+    gate=ParameterGate(gate_form="affine", gate_inputs=("task", "root", "assignment")),
     inner_steps=1,
 )
 
@@ -85,7 +84,7 @@ def test_clusters_are_the_kinds_of_tasks_before_anything_is_trained(start):
     def look(key):
         task = CONFIG.source.sample(key)
         _, info = LEARNER.adapt(start.meta, task.support, steps=0)
-        place = start.meta.frame(info.task_embedding)
+        place = start.meta.cluster.space(info.task_embedding)
         return info.assignments[0][0].argmax(), info.task_embedding, place, task.family
 
     nearest, embeddings, places, families = jax.jit(jax.vmap(look))(jax.random.split(jax.random.key(9), 400))
@@ -102,11 +101,11 @@ def test_training_leaves_what_was_found_and_moves_the_rest(start):
     after, _ = run_block(LEARNER, CONFIG.source, CONFIG.training, start, jnp.asarray(4, jnp.int32))
 
     def stay(meta):
-        return jax.tree.leaves((meta.embed, meta.frame, meta.cluster.levels[0].centers))
+        return jax.tree.leaves(LEARNER.cluster.frozen(meta))
 
     for before, now in zip(stay(start.meta), stay(after.meta), strict=True):
         np.testing.assert_array_equal(before, now)
-    for part in (lambda m: m.net.weights[0], lambda m: m.gate.weight, lambda m: m.cluster.levels[0].bias):
+    for part in (lambda m: m.net.weights[0], lambda m: m.gate.layer.weight, lambda m: m.cluster.levels[0].bias):
         assert not np.array_equal(part(start.meta), part(after.meta))
 
 
@@ -119,7 +118,7 @@ def test_a_stopped_run_goes_on_from_what_was_found(tmp_path, monkeypatch):
     config = CONFIG.with_settings(steps=8, log_every=4, validate_every=4)
     assert train(config, tmp_path / "whole")
     with monkeypatch.context() as patched:
-        patched.setattr("metagrove.train.loop.interruptible", stopped_at_once)
+        patched.setattr(loop, "interruptible", stopped_at_once)
         assert not train(config, tmp_path / "stopped")
     assert train(config, tmp_path / "stopped", resume=True)
     weights = [sorted(path.name for path in (tmp_path / run).glob("*.safetensors")) for run in ("whole", "stopped")]
@@ -132,15 +131,15 @@ def test_same_seed_same_start(start):
         np.testing.assert_array_equal(one, other)
 
 
-def test_gate_sees_shares_beside_g_and_h(start):
+def test_gate_reads_the_assignment_beside_g_and_h(start):
     support = CONFIG.source.sample(jax.random.key(1)).support
     _, info = LEARNER.adapt(start.meta, support, steps=0)
-    shares = info.assignments[0][0]
-    root, _ = start.meta.cluster(info.task_embedding, start.meta.frame(info.task_embedding))
-    weight = np.array(start.meta.gate.weight)
+    assignment = info.assignments[0][0]
+    root, _ = climb(start.meta.cluster.levels, info.task_embedding, assignment)
+    weight = np.array(start.meta.gate.layer.weight)
     assert weight.shape[0] == 4 + 4 + 2
     flat, _ = jax.flatten_util.ravel_pytree(eqx.filter(start.meta.net, eqx.is_inexact_array))
-    scale, shift = np.split(np.concatenate([info.task_embedding, root, shares]) @ weight, 2)
+    scale, shift = np.split(np.concatenate([info.task_embedding, root, assignment]) @ weight, 2)
     first_net = jax.tree.map(lambda leaf: leaf[0], eqx.filter(info.path, eqx.is_inexact_array))
     np.testing.assert_allclose(
         jax.flatten_util.ravel_pytree(first_net)[0], np.array(flat) * (1 + scale) + shift, rtol=1e-4, atol=1e-6
@@ -150,13 +149,13 @@ def test_gate_sees_shares_beside_g_and_h(start):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"start_tasks": 4}, "start_tasks must be 0, or more than task_dim and first clusters .4."),
-        ({"clusters": (300, 1)}, "start_tasks must be 0, or more than task_dim and first clusters .300."),
+        ({"start_tasks": 4}, "start_tasks must be more than task_dim and the first clusters .4."),
+        ({"clusters": (300, 1)}, "start_tasks must be more than task_dim and the first clusters .300."),
         ({"clusters": ()}, "clusters must be positive numbers ending in 1"),
-        ({"relative_scales": False}, "start_tasks needs relative_scales"),
-        ({"clusters": (1,)}, "start_tasks needs two first clusters or more"),
-        ({"growth_window": 100}, "growth_window must be 0 with start_tasks or gate_on_assignments"),
-        ({"growth_window": 100, "start_tasks": 0}, "growth_window must be 0 with start_tasks or gate_on_assignments"),
+        ({"clusters": (1,)}, "clusters must begin with two or more to be found"),
+        ({"projection_scale": 0.0}, "projection_scale must be positive"),
+        ({"growth_window": 100}, "growth_window must be 0 with found clusters"),
+        ({"growth_window": 100, "cluster": "relative"}, "growth_window must be 0 where the gate reads the assignment"),
     ],
 )
 def test_what_cannot_be_is_refused(settings, message):
@@ -165,17 +164,17 @@ def test_what_cannot_be_is_refused(settings, message):
 
 
 def test_a_task_of_one_example_has_no_halves(start):
-    looks = SplitHalfEmbeddings(*jnp.ones((3, 5, 4)), halves_are_real=jnp.array([True, True, False, True, True]))
+    embeddings = SplitHalfEmbeddings(*jnp.ones((3, 5, 4)), both_halves=jnp.array([True, True, False, True, True]))
     with pytest.raises(InputError, match="two support examples or more in every task"):
-        find_clusters(start.meta.embed, looks, 2, scale=1.0, key=jax.random.key(0))
+        find_clusters(start.meta.cluster, embeddings, key=jax.random.key(0))
 
 
 def test_tasks_that_are_all_alike_have_no_clusters(start):
-    looks = SplitHalfEmbeddings(*jnp.ones((3, 5, 4)), halves_are_real=jnp.ones(5, bool))
+    embeddings = SplitHalfEmbeddings(*jnp.ones((3, 5, 4)), both_halves=jnp.ones(5, bool))
     with pytest.raises(InputError, match="nothing that tells tasks apart"):
-        find_clusters(start.meta.embed, looks, 2, scale=1.0, key=jax.random.key(0))
+        find_clusters(start.meta.cluster, embeddings, key=jax.random.key(0))
 
 
-def test_a_frame_has_the_type_of_what_training_makes_of_it():
+def test_normalizer_has_the_type_of_what_training_makes_of_it():
     """A weak type would be traced twice."""
-    assert not Frame(4, spread=0.3).log_spread.weak_type
+    assert not EmbeddingNormalizer(4, std=0.3).log_std.weak_type
