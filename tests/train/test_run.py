@@ -109,7 +109,7 @@ def test_a_save_that_fails_halfway_loses_nothing(finished, tmp_path, monkeypatch
         real(source, target)
 
     monkeypatch.setattr(files.os, "replace", full)
-    with pytest.raises(RunError, match=r"No space left.*free some space.*saved before is whole"):
+    with pytest.raises(RunError, match=r"No space left.*free some space.*saved before is intact"):
         train(TINY, tmp_path, resume=True)
     monkeypatch.undo()
     assert_same(tree_of(tmp_path)[0], before[0])
