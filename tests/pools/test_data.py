@@ -592,4 +592,4 @@ def test_wrong_words(args, capsys, tmp_path, monkeypatch):
 
 def test_download_of_an_unknown_name(capsys, tmp_path):
     assert main(["data", "prepare", "cats", "--download", "--data", str(tmp_path)]) == 2
-    assert "--download knows bird, texture, aircraft, fungi, mini-imagenet; got 'cats'" in capsys.readouterr().err
+    assert "--download supports bird, texture, aircraft, fungi, mini-imagenet; got 'cats'" in capsys.readouterr().err

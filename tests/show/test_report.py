@@ -158,7 +158,10 @@ def test_numbers_are_those_of_evaluation(runs, curves):
 def test_the_same_run_gives_the_same_bytes(runs, curves, tmp_path):
     out = tmp_path / "new folder" / "page.html"
     run, beside = str(runs["hsml"].folder), str(runs["maml"].folder)
-    assert main(["report", run, "--beside", beside, "--out", str(out), "--tasks", str(NUM_TASKS), "--seed", "0"]) == 0
+    assert (
+        main(["report", run, "--compare-with", beside, "--out", str(out), "--num-tasks", str(NUM_TASKS), "--seed", "0"])
+        == 0
+    )
     assert out.read_text(encoding="utf-8") == curves
     assert list(out.parent.iterdir()) == [out]
 
@@ -316,7 +319,7 @@ def test_what_cannot_be_told_is_refused(runs, tmp_path, change, message):
 def test_a_place_that_cannot_be_written(runs, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     out = str(tmp_path / "file" / "page.html")
-    assert main(["report", str(runs["hsml"].folder), "--out", out, "--tasks", str(NUM_TASKS)]) == 3
+    assert main(["report", str(runs["hsml"].folder), "--out", out, "--num-tasks", str(NUM_TASKS)]) == 3
     assert "could not be written" in capsys.readouterr().err
 
 

@@ -265,7 +265,7 @@ def test_a_real_ctrl_c_leaves_cleanly_with_code_130(tmp_path):
                 break
         rest = process.stderr.read()
     assert process.returncode == 130
-    assert "stopped, nothing lost; go on with: metagrove train toy-quick" in rest
+    assert "interrupted, progress is saved; resume with: metagrove train toy-quick" in rest
     assert "Traceback" not in rest
     assert files.read_json(tmp_path / "r" / "last.json")["step"] >= 1000
 

@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 from jaxtyping import Array
 
-
 __all__ = ["per_example"]
 
 
