@@ -141,7 +141,7 @@ def test_a_run_is_not_resumed_with_another_table(folder, tmp_path, capsys):
         (["--tasks", "TABLE", "--target", "z", "--task-column", "sensor"], "TABLE has no column 'z' (--target)"),
         (
             ["--tasks", "TABLE", "--target", "y", "--task-column", "sensor", "--learner", "maml", "--clusters", "auto"],
-            "MAML has no clusters to choose",
+            "MAML has no clusters: remove --clusters auto",
         ),
     ],
 )
