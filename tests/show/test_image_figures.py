@@ -104,7 +104,7 @@ def test_titles_tell_agreement(runs):
 
 def test_runs_of_other_images_are_refused(runs, source):
     config = dataclasses.replace(runs["maml"].config, source=dataclasses.replace(source, ways=2))
-    with pytest.raises(ValueError, match="cannot be drawn beside"):
+    with pytest.raises(ValueError, match="cannot be compared with"):
         figures.draw_images(runs["hsml"], [dataclasses.replace(runs["maml"], config=config)], seed=0)
 
 
