@@ -71,7 +71,7 @@ def test_compare_refuses_runs_of_different_tasks(runs, tmp_path, capsys):
     other = str(tmp_path / "other")
     main(["train", "toy-10shot", "--learner", "maml", *TINY_FLAGS, "--out", other])
     assert main(["compare", runs[1], other, "--num-tasks", "20"]) == 2
-    assert "was trained on other tasks" in capsys.readouterr().err
+    assert "was trained on a different source" in capsys.readouterr().err
 
 
 def test_show_draws_every_figure(runs, tmp_path, capsys):
