@@ -20,8 +20,8 @@ from metagrove import files
 from metagrove.config.own_data import table_config
 from metagrove.config.presets import default_learner
 from metagrove.errors import DivergedError
-from metagrove.evaluate.baselines import known, own_scores, tabled
-from metagrove.evaluate.sklearn_models import YARDSTICKS, best_model, draw_tasks, score
+from metagrove.evaluate.baselines import make_result, nan_to_none, own_scores
+from metagrove.evaluate.sklearn_models import BASELINES, best_model, draw_tasks, score
 from metagrove.serve.run import load
 from metagrove.sources.tables import open_tables
 from metagrove.tables.gapminder import GAPMINDER, write_gapminder
@@ -88,13 +88,13 @@ def learners(source, args) -> tuple[dict, dict]:
     return scored, about
 
 
-def yardsticks(source, args) -> dict:
+def baselines(source, args) -> dict:
     tasks = draw_tasks(source, "test", num_draws=args.draws, seed=0)
     validation = draw_tasks(source, "validation", num_draws=min(args.draws, 3), seed=0)
     scored = {}
-    for name, yardstick in YARDSTICKS.items():
+    for name, baseline in BASELINES.items():
         began = time.monotonic()
-        variant, predict = best_model(source, yardstick, validation)
+        variant, predict = best_model(source, baseline, validation)
         scored[name] = score(source, tasks, predict), {"variant": variant, "seconds": time.monotonic() - began}
     return scored
 
@@ -114,7 +114,7 @@ def main() -> None:
     scales = write_gapminder(path)
     source, _ = open_tables(dataclasses.replace(GAPMINDER, tasks=str(path)))
     scored, about = learners(source, args)
-    scored |= yardsticks(source, args)
+    scored |= baselines(source, args)
     family = np.asarray(source.split("test").families)
     result = {
         "about": (
@@ -128,14 +128,14 @@ def main() -> None:
         "num_draws": args.draws,
         "split_seed": source.split_seed,
         "meta_steps": args.steps,
-        **tabled(scored, family, source.family_names, metric="mse"),
+        **make_result(scored, family, source.family_names, metric="mse"),
         "learners": about,
         "wall_seconds": {
             "all trainings": sum(files.read_json(path)["seconds"] for path in args.runs.glob("*/last.json")),
             "the last call, what was trained before left out": time.monotonic() - began,
         },
     }
-    write_result(known(result), args.out)
+    write_result(nan_to_none(result), args.out)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ import pytest
 
 from metagrove import files
 from metagrove.paper import image_tables
-from metagrove.paper.tables import TABLES, fill_in
+from metagrove.paper.names import display_name
+from metagrove.paper.tables import TABLES, fill_in, markdown
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -79,10 +80,18 @@ def test_a_method_is_shown_with_the_setting_that_validation_chose():
         {**image_row("MAML, 5-shot", 70.0, bird="70 70", fungi="70 70"), "preset": "images-5shot"},
     ]
     heading, hsml, maml = image_tables.chosen({"rows": rows})
-    assert heading[-1] == "minus HSML's"
-    assert hsml == ["HSML", "HSML (ours), 1-shot (of 2)", "50.0", "46.00 ± 0.21", ""]
+    assert heading[-1] == "minus HSML (ours)"
+    assert hsml == ["HSML (ours)", "HSML (ours), 1-shot (of 2)", "50.0", "46.00 ± 0.21", ""]
     assert maml[:4] == ["MAML", "MAML, falling step, 1-shot (of 2)", "46.0", "44.00 ± 0.21"]
     assert maml[4].startswith("-2.00 ± ")  # differences of -1, -2, -2 and -3
+
+
+def test_variants_are_shown_under_their_own_names():
+    assert display_name("HSML (ours), 5-shot") == "HSML-A, 5-shot"
+    assert display_name("HSML, 10-shot, ours") == "HSML-A, 10-shot"
+    assert display_name("HSML (clusters first), falling step, 1-shot") == "HSML-F, cosine decay, 1-shot"
+    assert display_name("HSML, 5-shot, the paper's protocol") == "HSML, 5-shot, the paper's protocol"
+    assert "HSML-A" in markdown([["method"], ["HSML (ours)"]])
 
 
 def test_runs_on_one_dataset_each_are_one_line():

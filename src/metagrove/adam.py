@@ -1,9 +1,9 @@
-"""Adam (Kingma & Ba, 2015) whose steps are counted for each row of an array, so that a row born later starts afresh.
+"""Adam (Kingma & Ba, 2015) with a step count per row, so that bias correction is right for rows added later.
 
 m ← β₁m + (1 - β₁)g,   v ← β₂v + (1 - β₂)g²,   update = m̂ / (√v̂ + ε),   m̂ = m / (1 - β₁^age),   v̂ = v / (1 - β₂^age)
 
-With one count for all, the first steps of a row that is added when the count is large would be (1 - β₁) / √(1 - β₂) =
-3.2 times too long.
+With one count for all rows, the first updates of a row that is added late would be (1 - β₁) / √(1 - β₂) = 3.2 times
+too large.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8
 
 
 class AgedAdamState(NamedTuple):
-    """Mean of gradients, of their squares, and the steps that each row of the first axis has had."""
+    """First and second moments of the gradients, and the number of steps of each row of the first axis."""
 
     mean: Any
     square: Any
@@ -25,7 +25,7 @@ class AgedAdamState(NamedTuple):
 
 
 def scale_by_aged_adam() -> optax.GradientTransformation:
-    """As `optax.scale_by_adam`, for as long as no row is added."""
+    """Rescale updates by Adam with a step count per row; equal to `optax.scale_by_adam` if no row is added."""
 
     def init(params: Any) -> AgedAdamState:
         zeros = jax.tree.map(jnp.zeros_like, params)
@@ -42,11 +42,11 @@ def scale_by_aged_adam() -> optax.GradientTransformation:
 
 
 def row_ages(param: Array) -> Array:
-    """A count for each row."""
+    """Make the step counts of a parameter, one per row."""
     return jnp.zeros((*param.shape[:1], *(1 for _ in param.shape[1:])), jnp.int32)
 
 
 def direction(mean: Array, square: Array, age: Array) -> Array:
-    """m̂ / (√v̂ + ε)."""
+    """Compute the update m̂ / (√v̂ + ε)."""
     count = age.astype(mean.dtype)
     return mean / (1 - DECAY**count) / (jnp.sqrt(square / (1 - SQUARE_DECAY**count)) + EPSILON)

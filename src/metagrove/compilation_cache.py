@@ -1,5 +1,4 @@
-"""What was compiled is kept on disk: the next command that needs it neither waits for the compiler nor has the memory
-that compiling takes."""
+"""Persistent compilation cache: later commands need neither the time nor the memory of compiling again."""
 
 import contextlib
 import hashlib
@@ -12,9 +11,9 @@ import platformdirs
 
 
 def enable_compilation_cache() -> None:
-    """Keep what this process compiles in the user's cache folder, unless it is said where (JAX_COMPILATION_CACHE_DIR).
+    """Store compiled programs in the user's cache folder, unless JAX_COMPILATION_CACHE_DIR names another one.
 
-    JAX_ENABLE_COMPILATION_CACHE=false keeps nothing. A folder that cannot be written is done without.
+    JAX_ENABLE_COMPILATION_CACHE=false disables the cache. A folder that is not writable is ignored.
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
@@ -26,7 +25,7 @@ def enable_compilation_cache() -> None:
 
 
 def processor_mark() -> str:
-    """Tells processors apart: code that is compiled for one may not run on another, and home folders are shared."""
+    """Return a hash of the processor type, since home folders are shared and compiled code is specific to it."""
     about = f"{platform.machine()} {platform.processor()}"
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

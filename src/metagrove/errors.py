@@ -1,35 +1,40 @@
-"""Errors a person can mend. The message says what was expected, what came and what to do; the command line prints
-it as one line and leaves with `exit_code`.
+"""User-facing errors.
+
+A message says what was expected, what was given and how to fix it. The command line prints it without a traceback and
+exits with `exit_code`.
 """
 
+__all__ = ["STOPPED", "DivergedError", "InputError", "MetagroveError", "RunError"]
+
 STOPPED = 130
-"""Exit code of a command that Ctrl-C ended."""
+"""Exit code of a command that was interrupted by Ctrl-C."""
 
 
 def check_at_least_one(part: object, *names: str) -> list[str]:
-    """A line about each of these settings that is below 1."""
+    """Return a message for each of the named settings of `part` that is below 1."""
     return [f"{name} must be at least 1, got {n}" for name in names if (n := getattr(part, name)) < 1]
 
 
 class MetagroveError(Exception):
-    """Base of all errors below."""
+    """Base class of all user-facing errors; catch it to handle any of them."""
 
     exit_code = 1
+    """Exit code of the command line."""
 
 
 class InputError(MetagroveError, ValueError):
-    """A setting, an argument or data that cannot be used."""
+    """A setting, an argument or the data cannot be used; also a `ValueError`."""
 
     exit_code = 2
 
 
 class RunError(MetagroveError):
-    """A run folder that is missing, damaged, in use, or cannot be written."""
+    """A run folder or another file is missing, damaged, in use, or cannot be written."""
 
     exit_code = 3
 
 
 class DivergedError(MetagroveError):
-    """Training met a number that is not finite."""
+    """Training produced a loss, gradient or validation score that is not finite."""
 
     exit_code = 4

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: JSON with a format number and a checksum of its own, written in one move."""
+"""Atomic, checksummed files: JSON with a format number and a checksum of its content."""
 
 import contextlib
 import errno
@@ -17,12 +17,22 @@ FORMAT = 2
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file of this package, refused if it is missing, damaged or from a newer version."""
+    """Read a JSON file of this package and verify its format number and checksum.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its content without the checksum.
+
+    Raises:
+        RunError: If the file is missing, damaged or written by a newer version.
+    """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise RunError(
-            f"{path} does not exist: is {path.parent} a run folder? `metagrove list` shows the shipped ones"
+            f"{path} does not exist: is {path.parent} a run folder? `metagrove list` shows the released models"
         ) from error
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror})") from error
@@ -33,24 +43,24 @@ def read_json(path: Path) -> dict[str, Any]:
     if data["format"] > FORMAT:
         raise RunError(f"{path} has format {data['format']}, this metagrove reads up to {FORMAT}: upgrade metagrove")
     if data.pop("checksum", None) != checksum_of(data):
-        raise RunError(f"{path} is damaged or was edited: its checksum does not fit; copy it again or retrain")
+        raise RunError(f"{path} is damaged or was edited: its checksum does not match; copy it again or retrain")
     return data
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Replace a JSON file in one move, with a checksum of its own content."""
+    """Write a JSON file atomically, with a checksum of its content."""
     sealed = {**data, "checksum": checksum_of(data)}
     write_atomically(path, (json.dumps(sealed, indent=1, allow_nan=False) + "\n").encode())
 
 
 def checksum_of(data: Mapping[str, Any]) -> str:
-    """SHA-256 of plain data, whatever the order of its keys."""
-    as_read = json.loads(json.dumps(data))  # a number as a key is a string then, and is sorted as one
+    """Compute the SHA-256 checksum of JSON data, independent of the order of its keys."""
+    as_read = json.loads(json.dumps(data))  # turns numeric keys into strings, so that they are sorted as such
     return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write to a temporary file beside `path`, flush it to disk, and move it there."""
+    """Write to a temporary file in the same folder, flush it to disk, and rename it to `path`."""
     temporary = None
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -68,7 +78,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def open_atomically(path: Path) -> Iterator[TextIO]:
-    """A text file to be written bit by bit, that takes its place at the end; on any failure nothing is left of it."""
+    """Open a text file for writing that replaces `path` on success and is deleted on failure."""
     temporary = None
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -86,7 +96,7 @@ def open_atomically(path: Path) -> Iterator[TextIO]:
 
 
 def save_error(path: Path, error: OSError) -> RunError:
-    """Why a file could not be written, and what to do about it."""
+    """Make an error that says why a file could not be written and how to fix it."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    mend = "free some space and try again" if error.errno in full else "choose a folder that can be written to"
-    return RunError(f"{path} could not be written ({error.strerror}): {mend}; what was saved before is whole")
+    fix = "free some space and try again" if error.errno in full else "choose a writable folder"
+    return RunError(f"{path} could not be written ({error.strerror}): {fix}; what was saved before is intact")

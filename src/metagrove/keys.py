@@ -1,4 +1,4 @@
-"""One seed, six independent streams: so that no test task is ever a training task."""
+"""Independent random keys derived from one seed, so that test tasks are never training tasks."""
 
 from typing import Literal
 
@@ -11,5 +11,13 @@ PURPOSES = ("init", "train", "validation", "test", "growth", "start")
 
 
 def key_for(purpose: Purpose, seed: int) -> PRNGKeyArray:
-    """The key of a stream; fold the step or the task's number in."""
+    """Return the random key of a purpose; fold in the step or the index of the task.
+
+    Args:
+        purpose: What the key is used for; keys of different purposes are independent.
+        seed: Random seed of the run.
+
+    Returns:
+        A random key.
+    """
     return jax.random.fold_in(jax.random.key(seed), PURPOSES.index(purpose))

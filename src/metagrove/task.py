@@ -1,6 +1,6 @@
-"""A task: a few examples to adapt on, and others to be judged on.
+"""Tasks: a support set to adapt to and a query set to evaluate on.
 
-Paper, section 3: D^tr is `support`, D^te is `query`. A batch of tasks is the same type with a leading axis.
+In the paper (section 3), `support` is D^tr and `query` is D^te. A batch of tasks is the same type with a leading axis.
 """
 
 from typing import Literal
@@ -9,14 +9,27 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Num
 
+__all__ = ["Examples", "Spec", "Split", "Task", "join", "pad_rows", "unpadded"]
+
 Split = Literal["train", "validation", "test"]
-"""A meta-split: tasks to train on, to select on, to report on."""
+"""Name of a meta-split: tasks for training, for model selection, and for the final evaluation."""
 
 
 class Examples(eqx.Module):
-    """Rows of inputs and targets; `mask` is False on rows that only pad the arrays to a common size.
+    """A padded set of examples.
 
-    Whatever is given there, even a NaN, becomes 0: it could otherwise spoil gradients that never use it.
+    Padded rows of `x` and `y` are set to 0, whatever they hold, since a NaN there would make gradients NaN.
+
+    Args:
+        x: Inputs of shape (n, ...).
+        y: Targets of shape (n, y_dim); labels are one-hot.
+        mask: Shape (n,); False for rows that only pad the arrays to a common size.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import metagrove as mg
+        >>> x = jnp.array([[0.0], [1.0], [0.0]])
+        >>> examples = mg.Examples(x, 2 * x, jnp.array([True, True, False]))  # two examples and one padded row
     """
 
     x: Num[Array, "..."]
@@ -28,7 +41,14 @@ class Examples(eqx.Module):
 
 
 class Task(eqx.Module):
-    """One small problem. `family` is for reports and never reaches a learner's `adapt`."""
+    """One task Tᵢ: a support set, a query set and the index of its family.
+
+    Args:
+        support: Examples to adapt to (D^tr).
+        query: Examples to evaluate on (D^te).
+        family: Index of the family that the task is from (see `Source.family_names`). It is used in reports and
+            never passed to `Learner.adapt`.
+    """
 
     support: Examples
     query: Examples
@@ -36,24 +56,45 @@ class Task(eqx.Module):
 
 
 class Spec(eqx.Module):
-    """What every task of a source has in common: the shape of one input and the size of one output."""
+    """Shapes that all tasks of a source share.
+
+    Args:
+        x_shape: Shape of one input, e.g. (3,) for a row of three numbers or (84, 84, 3) for an image.
+        y_dim: Size of one target: the number of values to predict, or the number of classes.
+    """
 
     x_shape: tuple[int, ...] = eqx.field(static=True)
     y_dim: int = eqx.field(static=True)
 
 
 def zero_where_masked(rows: Num[Array, "..."], mask: Bool[Array, "..."]) -> Num[Array, "..."]:
-    """The rows, those that are masked set to 0."""
+    """Set masked rows to 0."""
     return jnp.where(mask.reshape(mask.shape + (1,) * (rows.ndim - mask.ndim)), rows, 0)
 
 
 def unpadded(x: Num[Array, "n ..."], y: Num[Array, "n ..."]) -> Examples:
-    """Examples without padding."""
+    """Make a set of examples without padding.
+
+    Args:
+        x: Inputs of shape (n, ...).
+        y: Targets of shape (n, y_dim).
+
+    Returns:
+        The examples, with a mask that is True everywhere.
+    """
     return Examples(x, y, jnp.ones(x.shape[0], bool))
 
 
 def join(first: Examples, second: Examples) -> Examples:
-    """The rows of both."""
+    """Concatenate two sets of examples.
+
+    Args:
+        first: The first rows.
+        second: The rows to append.
+
+    Returns:
+        A set with the rows of both.
+    """
     return Examples(
         jnp.concatenate([first.x, second.x]),
         jnp.concatenate([first.y, second.y]),
@@ -62,7 +103,15 @@ def join(first: Examples, second: Examples) -> Examples:
 
 
 def pad_rows(examples: Examples, num_rows: int) -> Examples:
-    """The same examples in arrays of `num_rows` rows, the added ones masked out."""
+    """Pad a set of examples to `num_rows` rows.
+
+    Args:
+        examples: A set of at most `num_rows` rows.
+        num_rows: Number of rows after padding.
+
+    Returns:
+        The padded set; the added rows are masked.
+    """
     extra = num_rows - examples.mask.shape[0]
 
     def pad(rows: Array) -> Array:

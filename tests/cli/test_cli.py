@@ -37,7 +37,7 @@ def test_train_keeps_the_command_and_every_setting(runs):
 
 
 def test_evaluate_prints_one_json_object(runs, capsys):
-    assert main(["evaluate", runs[0], "--tasks", "40", "--seed", "3", "--json"]) == 0
+    assert main(["evaluate", runs[0], "--num-tasks", "40", "--seed", "3", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["metric"] == "mse"
     assert len(result["by_step"]) == len(result["ci95"]) == 11
@@ -48,12 +48,12 @@ def test_evaluate_prints_one_json_object(runs, capsys):
 
 
 def test_evaluate_for_a_person(runs, capsys):
-    assert main(["evaluate", runs[1], "--tasks", "20"]) == 0
+    assert main(["evaluate", runs[1], "--num-tasks", "20"]) == 0
     assert "inner steps, as chosen on validation tasks" in capsys.readouterr().out
 
 
 def test_compare_is_paired(runs, capsys):
-    assert main(["compare", *runs, "--tasks", "40", "--json"]) == 0
+    assert main(["compare", *runs, "--num-tasks", "40", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     hsml, maml = result["runs"]
     paired = maml["minus_first"]
@@ -62,19 +62,19 @@ def test_compare_is_paired(runs, capsys):
     a, b = (run.scores(num_tasks=40, seed=0).by_step[:, run.inner_steps] for run in (first, second))
     assert paired["ci95"] == pytest.approx(1.96 * (b - a).std(ddof=1) / 40**0.5)
     assert hsml["minus_first"] == {**hsml["minus_first"], "difference": 0.0, "ci95": 0.0}
-    assert main(["compare", *runs, "--tasks", "20"]) == 0
+    assert main(["compare", *runs, "--num-tasks", "20"]) == 0
     assert "minus first" in capsys.readouterr().out
 
 
 def test_compare_refuses_runs_of_different_tasks(runs, tmp_path, capsys):
     other = str(tmp_path / "other")
     main(["train", "toy-10shot", "--learner", "maml", *TINY_FLAGS, "--out", other])
-    assert main(["compare", runs[1], other, "--tasks", "20"]) == 2
-    assert "was trained on other tasks" in capsys.readouterr().err
+    assert main(["compare", runs[1], other, "--num-tasks", "20"]) == 2
+    assert "was trained on a different source" in capsys.readouterr().err
 
 
 def test_show_draws_every_figure(runs, tmp_path, capsys):
-    assert main(["show", runs[0], "--beside", runs[1], "--out", str(tmp_path)]) == 0
+    assert main(["show", runs[0], "--compare-with", runs[1], "--out", str(tmp_path)]) == 0
     paths = capsys.readouterr().out.split()
     assert sorted(Path(p).name for p in paths) == ["assignments.png", "sixteen-tasks.png", "training.png"]
     assert all(Path(p).read_bytes().startswith(b"\x89PNG") for p in paths)
@@ -94,12 +94,12 @@ def test_list_names_everything(capsys):
         (["train", "toy-quik"], 2, "no preset is called 'toy-quik': did you mean 'toy-quick'?"),
         (["train", "toy-quick", "--learner", "mmal"], 2, "no learner is called 'mmal': did you mean 'maml'?"),
         (["train", "toy-quick", "--clusters", "4", "2"], 2, "clusters must be positive numbers ending in 1 (the root)"),
-        (["trian"], 2, "no command is called 'trian': did you mean 'train'?"),
+        (["trian"], 2, "unknown command 'trian': did you mean 'train'?"),
         (["reproduce", "tabel"], 2, "no experiment is called 'tabel'"),
         (["compare", "toy-5shot"], 2, "compare needs two or more runs, got 1"),
         (["train", "--learner", "maml", "toy-quick", "--hidden", "0"], 2, "hidden must be positive numbers, got (0,)"),
         (["train", "toy-quick", "--resume", "--out", "nowhere"], 3, "nowhere holds no run to resume"),
-        (["evaluate", "toy-5shot", "--tasks", "1"], 2, "num_tasks must be at least 2"),
+        (["evaluate", "toy-5shot", "--num-tasks", "1"], 2, "num_tasks must be at least 2"),
     ],
 )
 def test_errors_are_one_line_and_a_code(args, code, message, capsys, tmp_path, monkeypatch):

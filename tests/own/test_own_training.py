@@ -1,4 +1,4 @@
-"""Training on people's own data, from the shell and from Python; yardsticks beside it; clusters chosen."""
+"""Training on people's own data, from the shell and from Python; baselines beside it; clusters chosen."""
 
 import functools
 import json
@@ -19,8 +19,8 @@ from metagrove.config.config import check_config
 from metagrove.config.encoding import from_json, to_json
 from metagrove.config.own_data import table_config
 from metagrove.errors import STOPPED, InputError
-from metagrove.evaluate.baselines import known, read_baselines, tabled
-from metagrove.evaluate.sklearn_models import YARDSTICKS, best_model, draw_tasks, fitted, linear_models, score
+from metagrove.evaluate.baselines import make_result, nan_to_none, read_baselines
+from metagrove.evaluate.sklearn_models import BASELINES, best_model, draw_tasks, fit_model, linear_models, score
 from metagrove.losses import cross_entropy, mse
 from metagrove.own import clusters, training
 from metagrove.pools import pool
@@ -60,7 +60,7 @@ def asked(table, **more):
 
 @pytest.fixture(scope="module")
 def folder(table, tmp_path_factory):
-    """A tiny run with its yardsticks."""
+    """A tiny run with its baselines."""
     out = tmp_path_factory.mktemp("own") / "run"
     args = ["train", "own", *asked(table, clusters=(2, 1), **SMALL), "--first-order", "--baselines", "--out", str(out)]
     assert main(args) == 0
@@ -91,7 +91,7 @@ def test_a_run_adapts_without_the_files_it_was_trained_on(folder, tmp_path):
         run.scores(num_tasks=4, seed=0)
 
 
-def test_yardsticks_stand_beside_the_run_on_the_same_tasks(folder):
+def test_baselines_stand_beside_the_run_on_the_same_tasks(folder):
     result = read_baselines(folder)
     assert [row["name"] for row in result["rows"]] == ["hsml", "maml", "ridge", "gaussian-process", "global"]
     assert (result["num_tasks"], result["num_draws"]) == (3, 5)
@@ -135,14 +135,14 @@ def test_a_run_is_not_resumed_with_another_table(folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ([], "say where the tasks are: --tasks FILE_OR_FOLDER"),
+        ([], "the path of the tasks is missing: --tasks FILE_OR_FOLDER"),
         (["--tasks", "nothing.csv", "--target", "y"], "nothing.csv does not exist"),
         (["--tasks", "TABLE"], "target must name a column: --target NAME"),
-        (["--tasks", "TABLE", "--target", "y"], "TABLE is one table: say which column names the task"),
+        (["--tasks", "TABLE", "--target", "y"], "TABLE is one table: name its task column"),
         (["--tasks", "TABLE", "--target", "z", "--task-column", "sensor"], "TABLE has no column 'z' (--target)"),
         (
             ["--tasks", "TABLE", "--target", "y", "--task-column", "sensor", "--learner", "maml", "--clusters", "auto"],
-            "MAML has no clusters to choose",
+            "MAML has no clusters: remove --clusters auto",
         ),
     ],
 )
@@ -168,7 +168,7 @@ def test_a_stopped_training_says_how_to_go_on(table, tmp_path, monkeypatch, caps
     args = ["train", "own", *asked(table), "--out", str(tmp_path / "run")]
     assert main(args) == STOPPED
     err = capsys.readouterr().err
-    assert "stopped, nothing lost; go on with: metagrove train own" in err
+    assert "interrupted, progress is saved; resume with: metagrove train own" in err
     assert err.rstrip().endswith("--resume")
 
 
@@ -202,7 +202,7 @@ def test_clusters_are_chosen_on_validation_tasks(folder, monkeypatch):
     chosen = clusters.choose_clusters(config.with_settings(steps=50), ((2, 1), (3, 1)), notes.append)
     assert chosen == config.with_settings(steps=50, clusters=(3, 1))
     assert seen == [((2, 1), 10), ((3, 1), 10)]
-    assert notes[-1] == "chosen: clusters (3, 1), which did best"
+    assert notes[-1] == "selected: clusters (3, 1), the best candidate"
     monkeypatch.setattr(clusters, "brief_scores", lambda _: None)
     assert clusters.choose_clusters(config, ((2, 1),), notes.append) is None
 
@@ -216,7 +216,7 @@ def test_a_short_training_is_scored_on_the_validation_tasks(folder):
 def test_a_run_goes_on_with_the_clusters_it_was_begun_with(folder):
     config = mg.load(folder).config
     job = training.Job(config.with_settings(clusters=(4, 2, 1)), folder, resume=True, choose_clusters=True)
-    assert training.settled_clusters(job, print) == config
+    assert training.find_clusters(job, print) == config
 
 
 def test_fewer_clusters_where_they_are_as_good():
@@ -225,7 +225,7 @@ def test_fewer_clusters_where_they_are_as_good():
     as_good = {(2, 1): best + 0.01 * noise, (4, 2, 1): best - 0.0001, (8, 4, 1): best + 1}
     assert clusters.fewest_as_good(as_good, "mse")[0] == (2, 1)
     worse = {(2, 1): best + 0.1, (4, 2, 1): best, (8, 4, 1): best + 0.2}
-    assert clusters.fewest_as_good(worse, "mse") == ((4, 2, 1), "which did best")
+    assert clusters.fewest_as_good(worse, "mse") == ((4, 2, 1), "the best candidate")
     assert clusters.fewest_as_good(worse, "accuracy")[0] == (8, 4, 1)
 
 
@@ -266,21 +266,21 @@ def test_every_learner_can_be_taken(table, name):
     eqx.filter_eval_shape(functools.partial(config.learner.init, config.source.spec), key=jax.random.key(0))
     numbers = TableData(str(table), "sensor", ("y",), ("time",))
     if name in ("protonet", "matching-net"):
-        with pytest.raises(InputError, match=f"{name} tells classes apart, but y holds numbers"):
+        with pytest.raises(InputError, match=f"{name} is a classifier, but y is numeric"):
             training.own_config(numbers, name, print)
     else:
         assert training.own_config(numbers, name, print).learner.loss is mse
 
 
-# yardsticks
+# baselines
 
 
-def test_yardsticks_see_the_draws_that_learners_are_scored_on(table):
+def test_baselines_see_the_draws_that_learners_are_scored_on(table):
     source, _ = open_tables(TableData(str(table), "sensor", ("y",), ("time", "colour")))
     draws = draw_tasks(source, "test", num_draws=2, seed=3)
     assert draws.support_x.shape == (3, 2, 5, 3)
     np.testing.assert_allclose(score(source, draws, lambda x, y, query: np.zeros((len(query), 1))).shape, (3,))
-    name, predict = best_model(source, YARDSTICKS["ridge"], draw_tasks(source, "validation", num_draws=2, seed=3))
+    name, predict = best_model(source, BASELINES["ridge"], draw_tasks(source, "validation", num_draws=2, seed=3))
     assert name == "penalty 1e-06"  # lines without noise want none
     assert score(source, draws, predict).max() < 1e-6
 
@@ -288,10 +288,10 @@ def test_yardsticks_see_the_draws_that_learners_are_scored_on(table):
 def test_a_support_of_one_class_gives_that_class():
     labels = np.array([[0.0, 1.0], [0.0, 1.0]])
     make = linear_models(classifies=True)["C 1"]
-    predict = fitted(make, np.array([[0.0], [1.0]]), labels, classifies=True)
+    predict = fit_model(make, np.array([[0.0], [1.0]]), labels, classifies=True)
     np.testing.assert_array_equal(predict(np.zeros((3, 1))), [[0, 1]] * 3)
     three = np.eye(3)[[0, 1, 0, 1]]
-    probabilities = fitted(make, np.array([[0.0], [1.0], [0.1], [0.9]]), three, classifies=True)(np.array([[0.0]]))
+    probabilities = fit_model(make, np.array([[0.0], [1.0], [0.1], [0.9]]), three, classifies=True)(np.array([[0.0]]))
     assert probabilities.argmax() == 0
     assert probabilities[0, 2] < 1e-5
 
@@ -299,22 +299,22 @@ def test_a_support_of_one_class_gives_that_class():
 @pytest.mark.parametrize(
     ("gap", "spread", "advice"),
     [
-        (1.0, 0.1, "Use HSML: it does best (mse 1); next is ridge, each task alone, +1 "),
-        (0.01, 1.0, "Use HSML: it does best (mse 1), though ridge, each task alone may be as good (+0.01 "),
-        (-0.5, 0.01, "Use ridge, each task alone: it does best (mse 0.5), and HSML is behind by +0.5 "),
-        (-0.01, 1.0, "ridge, each task alone does best (mse 0.99), and HSML may be as good (+0.01 "),
+        (1.0, 0.1, "Use HSML: it is best (mse 1); next is ridge, each task alone, +1 "),
+        (0.01, 1.0, "Use HSML: it is best (mse 1), though ridge, each task alone may be as good (+0.01 "),
+        (-0.5, 0.01, "Use ridge, each task alone: it is best (mse 0.5), and HSML is behind by +0.5 "),
+        (-0.01, 1.0, "ridge, each task alone is best (mse 0.99), and HSML may be as good (+0.01 "),
     ],
 )
 def test_advice(gap, spread, advice):
     even = np.tile([-1.0, 1.0], 50)
     scored = {"hsml": (1 + even, {}), "ridge": (1 + even + gap + spread * np.repeat([-1.0, 1.0], 50), {})}
-    result = tabled(scored, np.repeat([0, 1], 50), ("a", "b"), metric="mse")
+    result = make_result(scored, np.repeat([0, 1], 50), ("a", "b"), metric="mse")
     assert result["advice"].startswith(advice)
     assert result["rows"][1]["minus_run"]["by_family"]["a"]["difference"] == pytest.approx(gap - spread)
 
 
 def test_what_is_unknown_is_null():
-    assert json.dumps(known({"a": [float("nan"), 1.0]}), allow_nan=False) == '{"a": [null, 1.0]}'
+    assert json.dumps(nan_to_none({"a": [float("nan"), 1.0]}), allow_nan=False) == '{"a": [null, 1.0]}'
 
 
 # images
@@ -349,7 +349,7 @@ def test_the_largest_images_that_all_pools_have(pools):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ([], "say which pool: --pool NAME"),
+        ([], "the pool is missing: --pool NAME"),
         (["--pool", "huge"], "no pool 'huge' in"),
         (["--pool", "tiny", "--size", "16"], "no pool 'tiny' of 16 pixels"),
         (["--pool", "tiny", "--shots", "4"], "tasks need 2 classes and 5 images"),

@@ -262,7 +262,7 @@ def test_chaser_gradient_stops_at_the_leader():
     meta, task = learner.init(SPEC, key=jax.random.key(0)), Functions().sample(jax.random.key(1))
     follower, vjp = eqx.filter_vjp(lambda meta: learner.adapt(meta, task.support)[0], meta)
     everything = unpadded(*(jnp.concatenate([getattr(task.support, n), getattr(task.query, n)]) for n in ("x", "y")))
-    leader, _ = learner.tracking_loss(follower, everything, learner.leader_steps)
+    leader, _ = learner.run_svgd(follower, everything, learner.leader_steps)
     (expected,) = vjp(jax.tree.map(lambda f, lead: 2 * (f - lead), follower, leader))
     grads = grads_of(learner, meta, task)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), grads, expected)
@@ -390,7 +390,7 @@ def test_a_net_that_cannot_be_looked_into_is_refused(learner):
         (MTNet(temperature=0.0), "temperature must be positive, got 0.0"),
         (MUMOMAML(encoder_layers=0), "encoder_layers must be at least 1, got 0"),
         (NeuralProcess(width=10, attention_heads=4), "width must be a multiple of attention_heads, got 10 and 4"),
-        (Reptile(first_order=True), "first_order has no meaning here: Reptile never differentiates its steps"),
+        (Reptile(first_order=True), "first_order has no effect here: Reptile never differentiates its inner steps"),
         (Scratch(updates_per_step=0), "updates_per_step must be at least 1, got 0"),
     ],
 )

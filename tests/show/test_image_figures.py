@@ -83,7 +83,7 @@ def shown(path) -> np.ndarray:
 def test_show_draws_every_figure(runs, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(figures, "TASKS_PER_FAMILY", NUM_TASKS)
     hsml, *others = (str(run.folder) for run in runs.values())
-    assert main(["show", hsml, "--beside", *others, "--out", str(tmp_path)]) == 0
+    assert main(["show", hsml, "--compare-with", *others, "--out", str(tmp_path)]) == 0
     names = ["training.png", "assignments.png", "tsne.png"]
     assert capsys.readouterr().out.split() == [str(tmp_path / name) for name in names]
     for name in names:
@@ -111,7 +111,7 @@ def test_titles_tell_agreement(runs):
 
 def test_runs_of_other_images_are_refused(runs, source):
     config = dataclasses.replace(runs["maml"].config, source=dataclasses.replace(source, ways=2))
-    with pytest.raises(ValueError, match="cannot be drawn beside"):
+    with pytest.raises(ValueError, match="cannot be compared with"):
         figures.draw_images(runs["hsml"], [dataclasses.replace(runs["maml"], config=config)], seed=0)
 
 

@@ -161,7 +161,10 @@ def test_numbers_are_those_of_evaluation(runs, curves):
 def test_the_same_run_gives_the_same_bytes(runs, curves, tmp_path):
     out = tmp_path / "new folder" / "page.html"
     run, beside = str(runs["hsml"].folder), str(runs["maml"].folder)
-    assert main(["report", run, "--beside", beside, "--out", str(out), "--tasks", str(NUM_TASKS), "--seed", "0"]) == 0
+    assert (
+        main(["report", run, "--compare-with", beside, "--out", str(out), "--num-tasks", str(NUM_TASKS), "--seed", "0"])
+        == 0
+    )
     assert out.read_text(encoding="utf-8") == curves
     assert list(out.parent.iterdir()) == [out]
 
@@ -174,8 +177,8 @@ def test_a_learner_without_clusters_says_so_in_place(runs):
         assert "MAML has no clusters" in section_of(text, name)
     assert "does not embed tasks" in section_of(text, "map")
     assert "no metrics.jsonl" in section_of(text, "training")
-    assert "no tree to grow" in section_of(text, "growth")
-    assert "No other learner stands beside it" in read.said()
+    assert "no hierarchy to grow" in section_of(text, "growth")
+    assert "No other run to compare with" in read.said()
 
 
 def write_table(path, rows_of_task, num_tasks):
@@ -197,7 +200,7 @@ def tables(path, **settings):
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    """A run on a table with two inputs, with an atlas and with yardsticks measured beside it."""
+    """A run on a table with two inputs, with an atlas and with baselines measured beside it."""
     folder = tmp_path_factory.mktemp("own")
     source = tables(write_table(folder / "t.csv", lambda task, row: row * (task % 3) - task, 20))
     run = untrained(Config(source, LEARNERS["hsml-mean"], TINY_TRAINING), folder / "<b>run", RECORDS[:1])
@@ -229,7 +232,7 @@ def test_what_people_wrote_is_escaped(own, own_page):
         assert said in read.said()
 
 
-def test_own_tables_have_their_names_and_yardsticks(own, own_page):
+def test_own_tables_have_their_names_and_baselines(own, own_page):
     names, read = own.config.source.task_names("test"), Reader(own_page)
     seen = look(own, num_tasks=2 * len(names), seed=5)
     assert [case.name for case in seen.cases] == list(names)
@@ -239,17 +242,17 @@ def test_own_tables_have_their_names_and_yardsticks(own, own_page):
     assert "ridge penalty 1" in read.said()
     assert "this run is worse, +0.50 ± 0.20" in read.said()
     assert "HSML loses to ridge" in read.said()
-    assert "--tasks 6 --seed 5" in read.said()
+    assert "--num-tasks 6 --seed 5" in read.said()
     assert 'class="pair c0"' in section_of(own_page, "tasks")  # predicted against true: there are two inputs
     known = len(own.config.source.task_names("train")) + len(own.config.source.task_names("validation"))
     assert section_of(own_page, "map").count(" known") == known
-    assert "Yardsticks were measured on 2 draws" not in read.said()
-    assert "schema.inputs.weight numbers, mean" in read.said()
+    assert "Baselines were measured on 2 draws" not in read.said()
+    assert "schema.inputs.weight numeric, mean" in read.said()
 
 
-def test_other_draws_than_the_yardsticks_are_owned_up_to(own_story):
+def test_other_draws_than_the_baselines_are_owned_up_to(own_story):
     said = Reader(result(dataclasses.replace(own_story, seed=0))).said()
-    assert "Yardsticks were measured on 2 draws of each task, seed 5." in said
+    assert "Baselines were measured on 2 draws of each task, seed 5." in said
 
 
 def test_classes_of_a_table(tmp_path):
@@ -300,9 +303,9 @@ def test_a_large_image_is_made_smaller():
     ("change", "message"),
     [
         ({"out": "."}, "--out must be a file"),
-        ({"others": ["small"]}, "was trained on other tasks"),
+        ({"others": ["small"]}, "was trained on a different source"),
         ({"others": ["maml"] * 4}, "at most 3 runs"),
-        ({"num_tasks": 1}, "--tasks must be at least 2"),
+        ({"num_tasks": 1}, "--num-tasks must be at least 2"),
     ],
 )
 def test_what_cannot_be_told_is_refused(runs, tmp_path, change, message):
@@ -317,7 +320,7 @@ def test_what_cannot_be_told_is_refused(runs, tmp_path, change, message):
 def test_a_place_that_cannot_be_written(runs, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     out = str(tmp_path / "file" / "page.html")
-    assert main(["report", str(runs["hsml"].folder), "--out", out, "--tasks", str(NUM_TASKS)]) == 3
+    assert main(["report", str(runs["hsml"].folder), "--out", out, "--num-tasks", str(NUM_TASKS)]) == 3
     assert "could not be written" in capsys.readouterr().err
 
 

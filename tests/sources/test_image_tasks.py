@@ -360,7 +360,7 @@ def test_matching_net_by_hand():
 
 
 def test_a_neural_process_does_not_read_images():
-    with pytest.raises(InputError, match="reads tables, not images: use --learner protonet"):
+    with pytest.raises(InputError, match="needs vectors, not images: use --learner protonet"):
         NeuralProcess().init(Spec(x_shape=(SIZE, SIZE, 3), y_dim=3), key=jax.random.key(0))
 
 
@@ -410,7 +410,7 @@ def test_from_the_command_line(pools, tmp_path, monkeypatch, capsys):
     assert best["value"] == max(check["value"] for check in checks)  # of accuracies the highest
 
     capsys.readouterr()
-    assert main(["evaluate", str(whole), "--tasks", "80", "--json"]) == 0
+    assert main(["evaluate", str(whole), "--num-tasks", "80", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["metric"] == "accuracy"
     assert result["learner"] == "protonet"

@@ -100,10 +100,10 @@ def test_dates_are_texts():
         (b"", "bad.csv is empty: expected a header and rows"),
         (b"\n", "bad.csv, row 1: column 1 has no name|bad.csv has a header and no rows"),
         (b"a,y\n", "bad.csv has a header and no rows"),
-        (b"a;y\n1;2\n", r"bad.csv, row 1: one column 'a;y', divided by ';'\? Save it with commas"),
-        (b"a\ty\n1\t2\n", "divided by tabs"),
-        (b"a,y\n1,2\n3\n", "bad.csv, row 3: 1 cells, but the header has 2: fill up the row"),
-        (b"a,y\n1,2,3\n", "bad.csv, row 2: 3 cells, but the header has 2: a cell with a comma"),
+        (b"a;y\n1;2\n", r"bad.csv, row 1: one column 'a;y', delimited by ';'\? Save it with commas"),
+        (b"a\ty\n1\t2\n", "delimited by tabs"),
+        (b"a,y\n1,2\n3\n", "bad.csv, row 3: 1 cells, but the header has 2: complete the row"),
+        (b"a,y\n1,2,3\n", "bad.csv, row 2: 3 cells, but the header has 2: put a cell with a comma"),
         (b"a,y,a\n1,2,3\n", r"bad.csv, row 1: columns \[1, 3\] are all called 'a'"),
         (b"a,,y\n1,2,3\n", "bad.csv, row 1: column 2 has no name"),
         (b"a,y\n\xff\xfe,2\n", "bad.csv is not UTF-8 text"),
@@ -148,7 +148,7 @@ def test_encoding_by_hand():
     np.testing.assert_allclose(encoded, [[2.0, 0.0, 1.0], [-1.0, 1.0, 0.0]])
     assert encoded.dtype == np.float32
     assert (SCHEMA.x_dim, SCHEMA.y_dim, SCHEMA.classifies) == (3, 1, False)
-    np.testing.assert_allclose(SCHEMA.undo_spread(np.ones((2, 1))), [[3.0], [3.0]])
+    np.testing.assert_allclose(SCHEMA.decode_std(np.ones((2, 1))), [[3.0], [3.0]])
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=9))
@@ -255,7 +255,7 @@ def test_stratified_and_kept_together(tmp_path):
         rows += [[f"{owner}{kind}", owner, kind, x, x * owner] for kind in kinds for x in range(6)]
     path = write(tmp_path / "owners.csv", rows)
     source, _ = open_tables(
-        TableData(str(path), "task", ("y",), ("x",), stratify="kind", together="owner", validation=0.25, test=0.25)
+        TableData(str(path), "task", ("y",), ("x",), stratify="kind", group_column="owner", validation=0.25, test=0.25)
     )
     assert source.family_names == ("a", "b", "c")
     for split, counts in {"train": [8, 8, 4], "validation": [4, 4, 2], "test": [4, 4, 2]}.items():
@@ -275,7 +275,7 @@ def test_a_folder_with_strange_names_and_stray_files(tmp_path):
     (tmp_path / ".hidden").write_text("")
     source, notes = open_tables(TableData(str(tmp_path), target=("y",)))
     assert sorted(sum((source.task_names(s) for s in ("train", "validation", "test")), ())) == sorted(names)
-    assert notes == [f"{tmp_path}: skipped what is no table: 'notes.txt', 'old'"]
+    assert notes == [f"{tmp_path}: skipped files that are not tables: 'notes.txt', 'old'"]
     write(tmp_path / "x.csv", [["time", "colour", "y", "extra"], *([*row[2:], 1] for row in rows[:8])])
     with pytest.raises(InputError, match=r"x.csv has a column 'extra' that .*name the inputs"):
         open_tables(TableData(str(tmp_path), target=("y",)))
@@ -290,14 +290,14 @@ def test_a_folder_without_tables_or_with_one_task_twice(tmp_path):
         open_tables(TableData(str(tmp_path), target=("y",)))
     write(tmp_path / "a.csv", [["x", "y"], [1, 2]])
     (tmp_path / "a.parquet").write_bytes(b"")
-    with pytest.raises(InputError, match="two files are the task 'a'"):
+    with pytest.raises(InputError, match="two files name the task 'a'"):
         open_tables(TableData(str(tmp_path), target=("y",)))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"task_column": ""}, "is one table: say which column names the task"),
+        ({"task_column": ""}, "is one table: name its task column"),
         ({"task_column": "senser"}, r"has no column 'senser' \(--task-column\), only 'sensor'"),
         ({"target": ()}, "target must name a column"),
         ({"target": ("z",)}, r"has no column 'z' \(--target\)"),
@@ -305,11 +305,11 @@ def test_a_folder_without_tables_or_with_one_task_twice(tmp_path):
         ({"inputs": ("time", "y")}, "'y' is an input and a target"),
         ({"stratify": "z"}, r"has no column 'z' \(--stratify\)"),
         ({"stratify": "colour"}, r"row 3, column 'colour': expected 'blue' as in the other rows of the task 's00'"),
-        ({"target": ("y", "kind")}, "the target 'kind' holds names, so it must be the only one, got 2"),
+        ({"target": ("y", "kind")}, "the target 'kind' is categorical, so it must be the only one, got 2"),
         ({"shots": 0}, "shots must be at least 1, got 0"),
         ({"min_shots": 9}, "min_shots must be 0 to shots, got 9"),
         ({"validation": 0.7}, "validation must be above 0 and below 0.5, got 0.7"),
-        ({"shots": 8}, "0 tasks of enough rows, at least 6 are needed"),
+        ({"shots": 8}, "0 tasks with enough rows, at least 6 are needed"),
     ],
 )
 def test_settings_that_do_not_fit_the_table(table, settings, message):
@@ -400,7 +400,7 @@ def test_a_file_that_changed_is_refused(table):
     source, _ = open_tables(data_of(table))
     write(table, sensors(seed=1))
     later = dataclasses.replace(source, shots=4)
-    with pytest.raises(InputError, match="is not what the run was begun with"):
+    with pytest.raises(InputError, match="has changed since training started"):
         later.split("train")
     table.unlink()
     with pytest.raises(InputError, match="the run's tasks, does not exist"):

@@ -109,7 +109,7 @@ def test_a_save_that_fails_halfway_loses_nothing(finished, tmp_path, monkeypatch
         real(source, target)
 
     monkeypatch.setattr(files.os, "replace", full)
-    with pytest.raises(RunError, match=r"No space left.*free some space.*saved before is whole"):
+    with pytest.raises(RunError, match=r"No space left.*free some space.*saved before is intact"):
         train(TINY, tmp_path, resume=True)
     monkeypatch.undo()
     assert_same(tree_of(tmp_path)[0], before[0])
@@ -265,7 +265,7 @@ def test_a_real_ctrl_c_leaves_cleanly_with_code_130(tmp_path):
                 break
         rest = process.stderr.read()
     assert process.returncode == 130
-    assert "stopped, nothing lost; go on with: metagrove train toy-quick" in rest
+    assert "interrupted, progress is saved; resume with: metagrove train toy-quick" in rest
     assert "Traceback" not in rest
     assert files.read_json(tmp_path / "r" / "last.json")["step"] >= 1000
 

@@ -12,16 +12,16 @@ Positional = tyro.conf.Positional
 
 @dataclasses.dataclass(frozen=True)
 class Adapt:
-    """Fit a run to a new task from a few rows, and say where the task stands among those the run knows."""
+    """Adapt a run to a new task from a few rows, and report its clusters and the most similar known tasks."""
 
     run: Positional[str]
     """A run folder, or the name of a released model."""
     support: Path
-    """The rows to adapt to, CSV or Parquet with inputs and targets; for images a folder class/*.jpg."""
+    """Support rows: CSV or Parquet with inputs and targets; for images a folder class/*.jpg."""
     out: Path
-    """The folder that keeps the adapted task, for `metagrove predict` and `metagrove export`."""
+    """Folder of the fitted task, for `metagrove predict` and `metagrove export`."""
     steps: int | None = None
-    """Inner steps; by default as many as were best on validation tasks."""
+    """Number of inner steps; by default the number selected on validation tasks."""
     json: bool = False
     """Print one JSON object instead of lines."""
 
@@ -36,18 +36,18 @@ class Adapt:
 
 @dataclasses.dataclass(frozen=True)
 class Predict:
-    """Predict for new rows of a task: `predict ADAPTED`, or `predict RUN --support ROWS` to adapt first."""
+    """Predict new rows of a task: `predict FITTED`, or `predict RUN --support ROWS` to adapt first."""
 
     model: Positional[str]
     """A folder that `metagrove adapt` wrote; with --support, a run folder or the name of a released model."""
     input: Path
-    """The rows, CSV or Parquet with the inputs; for images a folder. Of any size."""
+    """Rows to predict: CSV or Parquet of any size with the inputs; for images a folder."""
     out: Path
-    """Where the predictions go, a CSV file with a line for each row."""
+    """CSV file of the predictions, with a line for each row."""
     support: Path | None = None
-    """The rows to adapt to."""
+    """Support rows to adapt to."""
     steps: int | None = None
-    """Inner steps; by default as many as were best on validation tasks."""
+    """Number of inner steps; by default the number selected on validation tasks."""
     json: bool = False
     """Print one JSON object instead of lines."""
 
@@ -71,12 +71,12 @@ class Predict:
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """Write an adapted task as plain layers that can be used without this package (docs/export.md)."""
+    """Export a fitted task as plain layers that can be used without this package (docs/export.md)."""
 
     adapted: Positional[Path]
     """A folder that `metagrove adapt` wrote."""
     out: Path
-    """The folder for model.json and its weights."""
+    """Folder of model.json and its weights."""
 
     def __call__(self) -> None:
         from metagrove.serve.export import export
@@ -87,7 +87,7 @@ class Export:
 
 
 def tell(about: dict[str, Any], as_json: bool) -> None:
-    """What is to be said of a task, for a machine or a person."""
+    """Print a description of a task, as JSON or as lines."""
     from metagrove.serve.adapt import described
 
     if as_json:

@@ -1,4 +1,4 @@
-"""The command line: a thin layer over `run` and `show`."""
+"""The command line, a thin layer over the package."""
 
 import dataclasses
 import difflib
@@ -25,12 +25,12 @@ Positional = tyro.conf.Positional
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
-    """Score a run, or a released model, on fresh test tasks, after each number of inner steps."""
+    """Score a run or a released model on test tasks, after each number of inner steps."""
 
     run: Positional[str]
     """A run folder, or the name of a released model."""
     num_tasks: int = 40_000
-    """Number of test tasks. The paper's protocol has 4,000."""
+    """Number of test tasks; the paper uses 4,000."""
     seed: int = 0
     """Random seed of the test tasks."""
     json: bool = False
@@ -69,7 +69,7 @@ class Compare:
 
 @dataclasses.dataclass(frozen=True)
 class List:
-    """Presets, learners and released models, and what each is for."""
+    """List presets, learners and released models."""
 
     def __call__(self) -> None:
         from metagrove.show.console import print_list
@@ -79,16 +79,16 @@ class List:
 
 @dataclasses.dataclass(frozen=True)
 class Show:
-    """Draw a run's figures: training curve, soft assignments beside fitted curves or images, t-SNE of image runs."""
+    """Draw the figures of a run: training curve, cluster assignments with fitted curves or images, t-SNE."""
 
     run: Positional[str]
     """A run folder, or the name of a released model."""
     compare_with: tuple[str, ...] = ()
-    """Other runs that are drawn too, e.g. the fits of a MAML run, or the t-SNE of a MUMOMAML run."""
+    """Other runs to draw too, e.g. the fits of a MAML run, or the t-SNE of a MUMOMAML run."""
     out: Path | None = None
-    """Where the figures go; by default figures/RUN."""
+    """Folder of the figures; by default figures/RUN."""
     seed: int = 0
-    """Decides which tasks are drawn."""
+    """Random seed of the tasks that are drawn."""
 
     def __call__(self) -> None:
         from metagrove.serve.run import load
@@ -105,13 +105,13 @@ class Report:
     run: Positional[str]
     """A run folder, or the name of a released model."""
     compare_with: tuple[str, ...] = ()
-    """Other runs of the same tasks, set beside it by paired differences."""
+    """Other runs on the same source, to compare with by paired differences."""
     out: Path = Path("report.html")
-    """Where the page goes; nothing else is written, and it fetches nothing when opened."""
+    """Path of the page, which is self-contained."""
     num_tasks: int | None = None
-    """Number of test tasks; by default 1,000, or as many as the run's baselines were measured on."""
+    """Number of test tasks; by default 1,000, or those that the baselines of the run were measured on."""
     seed: int | None = None
-    """Random seed of the test tasks; likewise."""
+    """Random seed of the test tasks; by default 0, or that of the baselines."""
 
     def __call__(self) -> None:
         from metagrove.serve.run import load
@@ -123,10 +123,10 @@ class Report:
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Train HSML and MAML for about two minutes, set them beside a released model, draw the figures."""
+    """Train HSML and MAML for about two minutes, compare them with a released model, and draw figures."""
 
     out: Path = Path("runs/demo")
-    """Where the figures go."""
+    """Folder of the figures."""
 
     def __call__(self) -> int:
         from metagrove.demo import demo
@@ -136,24 +136,24 @@ class Demo:
 
 @dataclasses.dataclass(frozen=True)
 class Reproduce:
-    """Run a whole experiment, going on where it stopped, and write its result file."""
+    """Run a whole experiment, resuming it if it was interrupted, and write its result file."""
 
     name: Positional[str | None] = None
-    """Which experiment."""
+    """Name of the experiment."""
     list: bool = False
-    """Show the experiments instead, and how long those took that were timed."""
+    """List the experiments and their measured run times."""
     budget: BudgetName = "paper"
-    """paper: its number of meta-steps; small: fewer, without a search; quick: a look, on fewer test tasks too."""
+    """paper: the paper's number of meta-steps; small: fewer, without a search; quick: a smoke test."""
     size: int | None = None
     """Height and width of images, if not the paper's 84."""
     only: str = "*"
-    """Search and train just the rows whose label matches, e.g. "*, 10-shot", and write no result yet."""
+    """Search and train only the rows whose label matches, e.g. "*, 10-shot", and write no result."""
     train: bool = True
-    """Search and train what is missing. --no-train writes the result of the rows that are trained so far."""
+    """Search and train what is missing; --no-train writes the result of the rows that are trained so far."""
     out: Path = Path("results")
-    """Where the result file goes."""
+    """Folder of the result file."""
     release: Path | None = None
-    """Also copy the runs chosen on validation to this folder of released models."""
+    """Also copy the runs selected on validation tasks to this folder of released models."""
 
     def __call__(self) -> int:
         from metagrove.paper.reproduce import reproduce
@@ -176,9 +176,9 @@ class Train:
 
     config: Config
     out: Path | None = None
-    """The run folder; by default runs/PRESET-LEARNER-sSEED."""
+    """Run folder; by default runs/PRESET-LEARNER-sSEED."""
     resume: bool = False
-    """Go on from the folder's last checkpoint."""
+    """Continue from the last checkpoint of the folder."""
 
 
 COMMANDS = {
@@ -195,31 +195,31 @@ COMMANDS = {
 }
 FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed)
 USAGE = """\
-metagrove learns how to learn from many small problems that are not all alike.
+metagrove: meta-learning for many small tasks that are not all alike (HSML and the methods it is compared with).
 
   metagrove train PRESET [--learner NAME] [settings]   train; `metagrove train PRESET --help` lists every setting
   metagrove train own --tasks TABLES --target NAME     train on your own tables; own-images: on a pool of images
-  metagrove adapt RUN --support ROWS --out FOLDER      fit a run to a new task of yours, from a few rows
-  metagrove predict FOLDER --input ROWS --out CSV      predict for new rows (RUN --support ROWS does both at once)
-  metagrove export FOLDER --out MODEL                  an adapted task for use without this package
-  metagrove evaluate RUN                               score a run on fresh tasks
-  metagrove compare RUN RUN ...                        the same tasks for each, paired differences
-  metagrove show RUN                                   draw its figures
-  metagrove report RUN [--compare-with RUN ...]              one HTML page that explains it
-  metagrove list                                       presets, learners and released models
-  metagrove demo                                       a tour of about two minutes
-  metagrove reproduce NAME                             a whole experiment, resumable
-  metagrove data list | prepare | verify               images for the image experiments: bring or fetch them
+  metagrove adapt RUN --support ROWS --out FOLDER      adapt a run to a new task, from a few rows
+  metagrove predict FOLDER --input ROWS --out CSV      predict new rows (RUN --support ROWS does both at once)
+  metagrove export FOLDER --out MODEL                  export a fitted task for use without this package
+  metagrove evaluate RUN                               score a run on test tasks
+  metagrove compare RUN RUN ...                        score runs on the same tasks, with paired differences
+  metagrove show RUN                                   draw the figures of a run
+  metagrove report RUN [--compare-with RUN ...]        write one HTML page that explains a run
+  metagrove list                                       list presets, learners and released models
+  metagrove demo                                       a demonstration of about two minutes
+  metagrove reproduce NAME                             run a whole experiment, resumable
+  metagrove data list | prepare | verify               prepare images, official datasets or your own
 
-RUN is a run folder or a released model's name. --debug shows the traceback of an error.
+RUN is a run folder or the name of a released model. --debug shows the traceback of an error.
 
-Exit codes: 0 done, 1 a bug of ours, 2 bad settings or data, 3 a run folder that is missing, damaged, in use or
-cannot be written, 4 training diverged, 130 stopped by Ctrl-C (resumable).
+Exit codes: 0 success, 1 internal error, 2 invalid settings or data, 3 a run folder that is missing, damaged, in use
+or cannot be written, 4 training diverged, 130 interrupted by Ctrl-C (resumable).
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code."""
+    """Run a command and return its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in args
     args = [arg for arg in args if arg != "--debug"]
@@ -234,15 +234,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        print(f"metagrove: a bug of ours, {type(error).__name__}: {error}; --debug shows where", file=sys.stderr)
+        print(
+            f"metagrove: internal error, {type(error).__name__}: {error}; --debug shows the traceback", file=sys.stderr
+        )
         return 1
     except KeyboardInterrupt:
-        print("metagrove: stopped", file=sys.stderr)
+        print("metagrove: interrupted", file=sys.stderr)
         return STOPPED
 
 
 def dispatch(args: list[str]) -> int:
-    """Hand the arguments to the command they begin with."""
+    """Run the command that the arguments begin with."""
     match args:
         case [] | ["-h" | "--help", *_]:
             print(USAGE)
@@ -264,7 +266,7 @@ def dispatch(args: list[str]) -> int:
             command = args[0]
             near = difflib.get_close_matches(command, ["train", "data", *COMMANDS], n=1)
             hint = f": did you mean {near[0]!r}?" if near else ""
-            print(f"metagrove: no command is called {command!r}{hint}\n\n{USAGE}", file=sys.stderr)
+            print(f"metagrove: unknown command {command!r}{hint}\n\n{USAGE}", file=sys.stderr)
             return 2
 
 
@@ -293,10 +295,10 @@ def train(args: list[str]) -> int:
     )
     folder = settings.out or default_folder(name, settings.config)
     again = shlex.join(["metagrove", "train", *(arg for arg in args if arg != "--resume"), "--resume"])
-    kept = [arg for arg in take_option(args, "--out")[1] if arg != "--resume"]  # what decides the numbers
-    command = shlex.join(["metagrove", "train", *kept])
+    recorded = [arg for arg in take_option(args, "--out")[1] if arg != "--resume"]  # what determines the result
+    command = shlex.join(["metagrove", "train", *recorded])
     done = train_into(settings.config, folder, resume=settings.resume, command=command)
-    print(f"trained: {folder}" if done else f"stopped, nothing lost; go on with: {again}", file=sys.stderr)
+    print(f"trained: {folder}" if done else f"interrupted, progress is saved; resume with: {again}", file=sys.stderr)
     return 0 if done else STOPPED
 
 
@@ -310,7 +312,7 @@ def choices_of(config: Config) -> str:
 
 
 def train_usage() -> str:
-    """The presets, a line each."""
+    """List the presets, one line each."""
     lines = [f"  {name:<20} {entry.about}" for name, entry in PRESETS.items()]
     return "\n".join(
         [

@@ -9,15 +9,15 @@ import tyro
 
 DAMAGED = 3
 USAGE = """\
-metagrove data list                                  official datasets, and the pools prepared here
-metagrove data prepare NAME --from FOLDER_OR_ARCHIVE make a pool of images (--download fetches an official one)
-metagrove data verify [NAME]                         compute checksums anew
+metagrove data list                                  list official datasets and prepared pools
+metagrove data prepare NAME --from FOLDER_OR_ARCHIVE prepare a pool of images (--download gets an official archive)
+metagrove data verify [NAME]                         verify the checksums of pools
 """
 
 
 @dataclasses.dataclass(frozen=True)
 class DataList:
-    """The official datasets and where they come from, and the pools that are prepared."""
+    """List the official datasets with their origin, and the prepared pools."""
 
     data: Path = Path("data")
     """Where the pools lie."""
@@ -31,28 +31,28 @@ class DataList:
 
 @dataclasses.dataclass(frozen=True)
 class DataPrepare:
-    """Make a pool of images, once, from an official archive or from class folders of your own."""
+    """Prepare a pool of images from an official archive or from your own class folders."""
 
     name: tyro.conf.Positional[str]
-    """bird, texture, aircraft, fungi, mini-imagenet, or a name for images of your own."""
+    """bird, texture, aircraft, fungi, mini-imagenet, or a name for your own images."""
     source: Annotated[Path | None, tyro.conf.arg(name="from")] = None
-    """A folder, tar or zip: class/*.jpg, train|val|test/class/*.jpg, or an official archive as it was fetched."""
+    """Folder, tar or zip file: class/*.jpg, train|val|test/class/*.jpg, or an official archive as downloaded."""
     download: bool = False
-    """Fetch the official archive, with checksum and resume, into DATA/archives."""
+    """Download the official archive to DATA/archives, with checksum and resume."""
     url: str | None = None
-    """Fetch it from this mirror; the checksum stays the official one."""
+    """Download from this mirror; the official checksum still applies."""
     size: int = 84
-    """Width and height in pixels."""
+    """Height and width in pixels."""
     min_images: int = 16
-    """Images that each class must have: shots and queries of a task."""
+    """Minimum number of images per class: shots and queries of a task."""
     ways: int = 5
-    """Classes that each meta-split must have."""
+    """Minimum number of classes per meta-split."""
     splits: tuple[float, float, float] = (64.0, 16.0, 20.0)
-    """Shares of train, validation and test classes where the source has no split."""
+    """Proportions of training, validation and test classes, if the source defines no split."""
     seed: int = 0
-    """Decides that split."""
+    """Random seed of that split."""
     force: bool = False
-    """Replace a pool that is there already."""
+    """Replace an existing pool."""
     data: Path = Path("data")
     """Where the pools lie."""
 
@@ -70,7 +70,7 @@ class DataPrepare:
             print(f"  {note}")
 
     def find_source(self) -> Path:
-        """What was passed, or the official archive, fetched if it is not there."""
+        """Return the source that was passed, or the official archive, downloaded if necessary."""
         from metagrove.errors import InputError
         from metagrove.pools.download import fetch
         from metagrove.pools.official import OFFICIAL
@@ -80,19 +80,21 @@ class DataPrepare:
         if self.source is not None:
             return self.source
         if self.name not in OFFICIAL:
-            raise InputError(f"--download knows {', '.join(OFFICIAL)}; got {self.name!r}: pass its images with --from")
+            raise InputError(
+                f"--download supports {', '.join(OFFICIAL)}; got {self.name!r}: pass its images with --from"
+            )
         official = OFFICIAL[self.name]
         return fetch(self.name, official.at(self.url), self.data / "archives")
 
 
 @dataclasses.dataclass(frozen=True)
 class DataVerify:
-    """Compute the checksums of pools anew."""
+    """Verify the checksums of pools."""
 
     name: tyro.conf.Positional[str | None] = None
-    """Which pool; all of them by default."""
+    """Name of the pool; by default all of them."""
     size: int | None = None
-    """Which size; all of them by default."""
+    """Size of the images; by default all of them."""
     data: Path = Path("data")
     """Where the pools lie."""
 
@@ -110,7 +112,7 @@ class DataVerify:
         return DAMAGED if sum(self.damaged(name, size) for name, size in found) else 0
 
     def damaged(self, name: str, size: int) -> bool:
-        """Whether a pool is damaged; says so either way."""
+        """Print whether a pool is damaged, and return it."""
         from metagrove.errors import RunError
         from metagrove.pools import pool
 
@@ -126,7 +128,7 @@ COMMANDS = {"list": DataList, "prepare": DataPrepare, "verify": DataVerify}
 
 
 def main(args: list[str], config: tuple = ()) -> int:
-    """Hand the arguments to the command they begin with."""
+    """Run the command that the arguments begin with."""
     if not args or args[0] not in COMMANDS:
         asked = bool(args) and args[0] in ("-h", "--help")
         print(USAGE, end="", file=sys.stdout if asked else sys.stderr)

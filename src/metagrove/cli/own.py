@@ -1,4 +1,4 @@
-"""`metagrove train own` and `metagrove train own-images`: the data's options first, then settings sized to the data."""
+"""`metagrove train own` and `metagrove train own-images`: parse the data options first, then settings sized to them."""
 
 import dataclasses
 import shlex
@@ -27,53 +27,53 @@ from metagrove.tables.settings import TableData
 from metagrove.train.loop import train as train_into
 
 ABOUT = {
-    "own": "your own tables: a folder of files, one a task, or one long table with a task column",
-    "own-images": "a pool of your own images, made by `metagrove data prepare`",
+    "own": "your own tables: a folder with one file per task, or one long table with a task column",
+    "own-images": "a pool of your own images, prepared by `metagrove data prepare`",
 }
 AUTO = ["--clusters", "auto"]
 WAYS, QUERIES = 5, 15
-"""Classes of a task and queries of a class, where a pool has so many."""
+"""Default number of classes per task and queries per class, if the pool is large enough."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OwnTables:
-    """Settings of one training on own tables."""
+    """Settings of one training on your own tables."""
 
     config: Config
     out: Path | None = None
-    """The run folder; by default runs/own-LEARNER-sSEED."""
+    """Run folder; by default runs/own-LEARNER-sSEED."""
     resume: bool = False
-    """Go on from the folder's last checkpoint."""
+    """Continue from the last checkpoint of the folder."""
     baselines: bool = False
-    """Also train MAML and fit scikit-learn's models (ridge and a Gaussian process for each task, one model for all)
-    on the same tasks, and say which to use."""
+    """Also train MAML and fit scikit-learn models (ridge and a Gaussian process for each task, one model for all tasks)
+    on the same tasks, and recommend which to use."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OwnImages:
-    """Settings of one training on own images."""
+    """Settings of one training on your own images."""
 
     config: Config
     out: Path | None = None
-    """The run folder; by default runs/own-images-LEARNER-sSEED."""
+    """Run folder; by default runs/own-images-LEARNER-sSEED."""
     resume: bool = False
-    """Go on from the folder's last checkpoint."""
+    """Continue from the last checkpoint of the folder."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageData:
-    """Which pools, and the tasks drawn from them."""
+    """The pools, and the tasks to draw from them."""
 
     pool: tuple[str, ...] = ()
     """One or more pools; `metagrove data list` shows them."""
     size: int = 0
-    """Height and width of the images; by default the largest that every pool was prepared at."""
+    """Height and width of the images; by default the largest size at which all pools are prepared."""
     ways: int = 0
-    """Classes of a task; by default 5, or fewer where a pool has fewer."""
+    """Number of classes per task; by default 5, or fewer if a pool has fewer."""
     shots: int = 1
-    """Support images of each class."""
+    """Number of support images per class."""
     queries: int = 0
-    """Query images of each class; by default 15, or fewer where a class has fewer."""
+    """Number of query images per class; by default 15, or fewer if a class has fewer."""
     data: str = "data"
     """Folder of the prepared pools."""
 
@@ -104,7 +104,7 @@ def train_tables(args: list[str], learner: str | None, command: str, parse: Call
     data, left = parse(TableData, args)
     if not data.tasks:
         raise InputError(
-            "say where the tasks are: --tasks FILE_OR_FOLDER; `metagrove train own --help` lists all options"
+            "the path of the tasks is missing: --tasks FILE_OR_FOLDER; `metagrove train own --help` lists all options"
         )
     config, left = choose_parts(own_config(data, learner, print_note), left)
     settings = parse(OwnTables, left, OwnTables(config))
@@ -137,10 +137,10 @@ def train_images(args: list[str], learner: str | None, command: str, parse: Call
 
 
 def finish(run: Run | None, folder: Path, command: str) -> int:
-    """The last words."""
+    """Print the result of a training, and return the exit code."""
     if run is None:
         again = f"{without(command, '--resume')} --resume"
-        print(f"stopped, nothing lost; go on with: {again}", file=sys.stderr)
+        print(f"interrupted, progress is saved; resume with: {again}", file=sys.stderr)
         return STOPPED
     if measured := read_baselines(folder):
         print_baselines(measured)
@@ -149,7 +149,7 @@ def finish(run: Run | None, folder: Path, command: str) -> int:
 
 
 def take_auto(args: list[str]) -> tuple[bool, list[str]]:
-    """Is `--clusters auto` among the arguments? And the others."""
+    """Return whether `--clusters auto` is among the arguments, and the other arguments."""
     args = [part for arg in args for part in (AUTO if arg == "=".join(AUTO) else [arg])]
     for at in range(len(args) - 1):
         if args[at : at + 2] == AUTO:
@@ -158,17 +158,17 @@ def take_auto(args: list[str]) -> tuple[bool, list[str]]:
 
 
 def asks_help(args: Sequence[str]) -> bool:
-    """Does a person ask for the settings?"""
+    """Return whether the arguments ask for help."""
     return any(arg in ("-h", "--help") for arg in args)
 
 
 def with_learner(config: Config, learner: str | None) -> Config:
-    """The config with another method, if asked for."""
+    """Return the config with another learner, if one is named."""
     return config if learner is None else dataclasses.replace(config, learner=default_learner(learner, config))
 
 
 def without(command: str, *options: str) -> str:
-    """The command line without --resume, and without --out and its value: what decides the numbers."""
+    """Remove options (and the value of --out) from a command line, to keep what determines the result."""
     words, kept = iter(shlex.split(command)), []
     for word in words:
         if word.partition("=")[0] not in options:
@@ -179,10 +179,10 @@ def without(command: str, *options: str) -> str:
 
 
 def image_source(data: ImageData) -> Images:
-    """Tasks that the pools can give: no more ways and queries than they have classes and images."""
+    """Make a source with no more ways and queries than the pools have classes and images."""
     if not data.pool:
         raise InputError(
-            "say which pool: --pool NAME; `metagrove data list` shows them, `metagrove data prepare` makes one"
+            "the pool is missing: --pool NAME; `metagrove data list` shows pools, `metagrove data prepare` makes one"
         )
     size = data.size or common_size(data.pool, Path(data.data))
     pools = [pool.read(name, size, Path(data.data)) for name in data.pool]
@@ -204,7 +204,7 @@ def image_source(data: ImageData) -> Images:
 
 
 def common_size(names: Sequence[str], data: Path) -> int:
-    """The largest size that all of the pools have."""
+    """Return the largest size that all pools have."""
     sizes = [{size for found, size in pool.prepared(data) if found == name} for name in names]
     common = set.intersection(*sizes)
     if not common:

@@ -1,1 +1,1 @@
-"""Evaluation of runs: summaries, paired comparisons, transfer, and baselines without meta-learning."""
+"""Evaluation of runs: summaries, paired comparisons, transfer metrics, and baselines without meta-learning."""

@@ -1,6 +1,6 @@
-"""What people would use without meta-learning, on the same tasks: a fit for each task alone, one model for all.
+"""Baselines without meta-learning: scikit-learn models fitted to each task alone, or one model for all tasks.
 
-Each is scikit-learn's. Settings (a penalty, a kernel) are chosen on validation tasks, as a learner's are.
+Their settings (regularisation, kernel) are selected on validation tasks, as those of a learner are.
 """
 
 import dataclasses
@@ -17,14 +17,14 @@ from metagrove.sources.tables import Tables
 from metagrove.task import Split
 
 Model = Callable[[], Any]
-"""Makes a fresh scikit-learn model."""
+"""Creates an unfitted scikit-learn model."""
 ALMOST_NEVER = 1e-6
-"""Probability of a class that the model has not seen."""
+"""Probability of a class that is absent from the training rows."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Draws:
-    """Tasks in plain arrays: each task some times, with other rows as support; axes task, draw, row, column."""
+    """Tasks as NumPy arrays with axes (task, draw, row, column); each draw of a task has other support rows."""
 
     support_x: np.ndarray
     support_y: np.ndarray
@@ -36,7 +36,7 @@ class Draws:
 
 
 def draw_tasks(source: Tables, split: Split, *, num_draws: int, seed: int) -> Draws:
-    """The very draws that `Run.scores` has for that seed."""
+    """Draw the same tasks, with the same support and query rows, as `Run.scores` does for that seed."""
     purpose: Purpose = "validation" if split == "validation" else "test"
     key = key_for(purpose, seed)
     parts = source.split(split).each()
@@ -62,7 +62,16 @@ def draw_tasks(source: Tables, split: Split, *, num_draws: int, seed: int) -> Dr
 def score(
     source: Tables, draws: Draws, predict: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Each task's score: mean squared error, or accuracy in percent. `predict` is given a support and query inputs."""
+    """Score each task: mean squared error, or accuracy in percent.
+
+    Args:
+        source: The source of the tasks.
+        draws: The tasks.
+        predict: Maps support inputs, support targets and query inputs to predictions.
+
+    Returns:
+        The mean score of each task over its draws.
+    """
     num_tasks, num_draws = draws.support_mask.shape[:2]
     values = np.zeros((num_tasks, num_draws))
     for at in np.ndindex(num_tasks, num_draws):
@@ -77,18 +86,18 @@ def score(
 
 
 def per_task(make: Model, *, classifies: bool) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
-    """Fit the support alone."""
+    """Make a `predict` that fits a model to the support set of each task."""
 
     def predict(x: np.ndarray, y: np.ndarray, query: np.ndarray) -> np.ndarray:
-        with warnings.catch_warnings():  # a few rows seldom please an optimiser, and the scores tell how well it did
+        with warnings.catch_warnings():  # convergence warnings are common with few rows
             warnings.simplefilter("ignore")
-            return fitted(make, x, y, classifies=classifies)(query)
+            return fit_model(make, x, y, classifies=classifies)(query)
 
     return predict
 
 
-def fitted(make: Model, x: np.ndarray, y: np.ndarray, *, classifies: bool) -> Callable[[np.ndarray], np.ndarray]:
-    """The model fitted to these rows: inputs to values, or to probabilities."""
+def fit_model(make: Model, x: np.ndarray, y: np.ndarray, *, classifies: bool) -> Callable[[np.ndarray], np.ndarray]:
+    """Fit a model; return a function from inputs to values or class probabilities."""
     if not classifies:
         model = make().fit(x, y)
         return lambda rows: model.predict(rows).reshape(len(rows), -1)
@@ -98,15 +107,15 @@ def fitted(make: Model, x: np.ndarray, y: np.ndarray, *, classifies: bool) -> Ca
     model = make().fit(x, labels)
 
     def probabilities(rows: np.ndarray) -> np.ndarray:
-        found = np.full((len(rows), y.shape[1]), ALMOST_NEVER)
-        found[:, model.classes_] = model.predict_proba(rows)
-        return found
+        result = np.full((len(rows), y.shape[1]), ALMOST_NEVER)
+        result[:, model.classes_] = model.predict_proba(rows)
+        return result
 
     return probabilities
 
 
 def linear_models(*, classifies: bool) -> dict[str, Model]:
-    """Straight lines, or logistic regression, with more and less of a penalty."""
+    """Ridge or logistic regression with different regularisation strengths."""
     from sklearn.linear_model import LogisticRegression, Ridge
 
     if classifies:
@@ -115,7 +124,7 @@ def linear_models(*, classifies: bool) -> dict[str, Model]:
 
 
 def gaussian_processes(*, classifies: bool) -> dict[str, Model]:
-    """Smooth functions; each task's own marginal likelihood chooses how smooth."""
+    """Gaussian processes whose length scale maximises the marginal likelihood of each task."""
     from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
@@ -130,7 +139,7 @@ def gaussian_processes(*, classifies: bool) -> dict[str, Model]:
 
 
 def global_models(*, classifies: bool) -> dict[str, Model]:
-    """Trees and lines over all training rows."""
+    """Gradient boosting and linear models for the rows of all training tasks."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.multioutput import MultiOutputRegressor
@@ -147,28 +156,28 @@ def global_models(*, classifies: bool) -> dict[str, Model]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Yardstick:
-    """A kind of model, and whether it is fitted to each task alone or once to all training rows."""
+class Baseline:
+    """A family of models, and whether they are fitted to each task alone or once to all training rows."""
 
     label: str
     models: Callable[..., dict[str, Model]]
     each_task: bool = True
 
 
-YARDSTICKS = {
-    "ridge": Yardstick("ridge, each task alone", linear_models),
-    "gaussian-process": Yardstick("Gaussian process, each task alone", gaussian_processes),
-    "global": Yardstick("one model for all, no adaptation", global_models, each_task=False),
+BASELINES = {
+    "ridge": Baseline("ridge, each task alone", linear_models),
+    "gaussian-process": Baseline("Gaussian process, each task alone", gaussian_processes),
+    "global": Baseline("one model for all, no adaptation", global_models, each_task=False),
 }
 
 
-def best_model(source: Tables, yardstick: Yardstick, validation: Draws) -> tuple[str, Any]:
-    """The variant with the best mean on validation tasks, and its `predict`."""
+def best_model(source: Tables, baseline: Baseline, validation: Draws) -> tuple[str, Any]:
+    """Return the name and the `predict` of the variant with the best mean score on validation tasks."""
     classifies = source.schema.classifies
     metric = "accuracy" if classifies else "mse"
     best = None
-    for name, make in yardstick.models(classifies=classifies).items():
-        predict = per_task(make, classifies=classifies) if yardstick.each_task else for_all(source, make)
+    for name, make in baseline.models(classifies=classifies).items():
+        predict = per_task(make, classifies=classifies) if baseline.each_task else for_all_tasks(source, make)
         value = float(score(source, validation, predict).mean())
         if best is None or is_better(value, best[0], metric):
             best = value, name, predict
@@ -176,8 +185,8 @@ def best_model(source: Tables, yardstick: Yardstick, validation: Draws) -> tuple
     return best[1], best[2]
 
 
-def for_all(source: Tables, make: Model) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
-    """One model of all training rows; a task's support is not looked at."""
+def for_all_tasks(source: Tables, make: Model) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
+    """Make a `predict` from one model of all training rows, which ignores the support set."""
     rows = source.split("train")
-    predict = fitted(make, np.asarray(rows.x), np.asarray(rows.y), classifies=source.schema.classifies)
+    predict = fit_model(make, np.asarray(rows.x), np.asarray(rows.y), classifies=source.schema.classifies)
     return lambda _x, _y, query: predict(query)

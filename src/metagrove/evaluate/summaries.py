@@ -1,4 +1,4 @@
-"""What `evaluate` and `compare` tell, as plain data."""
+"""Summaries that `evaluate` and `compare` report, as JSON data."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from metagrove.train.scores import compare, summarize
 
 
 def evaluation(run: Run, *, num_tasks: int, seed: int) -> dict[str, Any]:
-    """A run's summary on test tasks."""
+    """Summarise a run on test tasks."""
     scores = run.scores(num_tasks=num_tasks, seed=seed)
     summary = summarize(scores, run.config.source.family_names, step=run.inner_steps, metric=run.metric)
     story = stream_story(run, folders.read_metrics(run.folder))
@@ -29,7 +29,7 @@ def evaluation(run: Run, *, num_tasks: int, seed: int) -> dict[str, Any]:
 
 
 def stream_story(run: Run, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of a run on a stream, how it grew and what it kept; nothing of any other."""
+    """Summarise growth and transfer of a run on a stream; empty for other runs."""
     source, training = run.config.source, run.config.training
     if not isinstance(source, Stream):
         return {}
@@ -42,12 +42,12 @@ def stream_story(run: Run, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def comparison(runs: Sequence[Run], *, num_tasks: int, seed: int) -> dict[str, Any]:
-    """Each run's summary, and its paired difference to the first."""
+    """Summarise runs on the same test tasks, with paired differences to the first one."""
     if len(runs) < 2:
         raise InputError(f"compare needs two or more runs, got {len(runs)}")
     for run in runs:
         if run.config.source != runs[0].config.source:
-            other = f"{run.folder.name} was trained on other tasks than {runs[0].folder.name}"
+            other = f"{run.folder.name} was trained on a different source than {runs[0].folder.name}"
             raise InputError(f"{other}: compare runs of the same source")
     families = runs[0].config.source.family_names
     scores = [run.scores(num_tasks=num_tasks, seed=seed) for run in runs]
@@ -60,11 +60,11 @@ def comparison(runs: Sequence[Run], *, num_tasks: int, seed: int) -> dict[str, A
 
 
 def chosen_seed(row: dict[str, Any]) -> dict[str, Any]:
-    """Of a result's row, the seed that did best on the validation tasks."""
+    """Return the seed of a result's row with the best validation score."""
     metric = row["seeds"][0]["evaluation"]["metric"]
     return best_of(row["seeds"], lambda one: one["checkpoint"]["validation"]["value"], metric)
 
 
 def learner_name(run: Run) -> str:
-    """Its short name, or its class's for a person's own."""
+    """Return the registered name of a run's learner, or its class name if it is a user's own."""
     return to_json(run.config)["learner"].get("name", type(run.config.learner).__name__)

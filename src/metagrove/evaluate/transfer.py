@@ -1,7 +1,7 @@
-"""What a stream teaches and what it makes a learner forget, as continual learning defines it.
+"""Transfer and forgetting on a stream, as defined in continual learning.
 
-R_{p,f} is the score on validation tasks of family f at the end of phase p, b_f that of the untrained start, a(f) the
-phase in which f arrives and P the last one; signs are such that more is better.
+R_{p,f} is the score on validation tasks of family f at the end of phase p, b_f that before training, a(f) the phase in
+which f arrives and P the last phase; signs are such that higher is better.
 
 backward transfer   mean over f with a(f) < P of R_{P,f} - R_{a(f),f}     (Lopez-Paz & Ranzato, 2017)
 forward transfer    mean over f with a(f) > 0 of R_{a(f)-1,f} - b_f       (the same)
@@ -18,7 +18,11 @@ Record = dict[str, Any]
 
 
 def transfer(records: Sequence[Record], source: Stream, steps: int, *, higher_is_better: bool) -> dict[str, Any] | None:
-    """Backward and forward transfer and forgetting, over families and each; None before the stream has ended."""
+    """Compute backward transfer, forward transfer and forgetting, overall and by family.
+
+    Returns:
+        The metrics, or None before the stream has ended.
+    """
     checks = {r["step"]: r["validation"]["by_family"] for r in records if "by_family" in r.get("validation", {})}
     ends = [*source.begins(steps)[1:], steps]
     if any(step not in checks for step in (0, *ends)):
@@ -34,7 +38,7 @@ def transfer(records: Sequence[Record], source: Stream, steps: int, *, higher_is
         "forgetting": {f: max(sign * (one[f] - final[f]) for one in scores[phase:-1]) for f, phase in early.items()},
     }
     means = {name: statistics.fmean(values.values()) if values else None for name, values in by_family.items()}
-    by_phase = [forgotten(scores[: last + 1], arrivals, sign) for last in range(1, len(ends))]
+    by_phase = [mean_forgetting(scores[: last + 1], arrivals, sign) for last in range(1, len(ends))]
     return {
         **means,
         "by_family": by_family,
@@ -43,8 +47,8 @@ def transfer(records: Sequence[Record], source: Stream, steps: int, *, higher_is
     }
 
 
-def forgotten(scores: Sequence[dict[str, float]], arrivals: dict[str, int], sign: int) -> float | None:
-    """Mean forgetting up to the last of these phases, over the families that had come before it."""
+def mean_forgetting(scores: Sequence[dict[str, float]], arrivals: dict[str, int], sign: int) -> float | None:
+    """Compute the mean forgetting at the end of the last phase, over the families that arrived before it."""
     final = scores[-1]
     each = [
         max(sign * (one[family] - final[family]) for one in scores[phase:-1])
@@ -55,7 +59,7 @@ def forgotten(scores: Sequence[dict[str, float]], arrivals: dict[str, int], sign
 
 
 def growth_events(records: Sequence[Record]) -> list[Record]:
-    """When clusters were added or retired, why, and the new clusters' share of the tasks at the end."""
+    """List when and why clusters were added or retired, with the final share of tasks of each cluster."""
     events = [{"step": record["step"], **record["growth"]} for record in records if "growth" in record]
     shares = next((r["validation"]["shares"] for r in reversed(records) if "shares" in r.get("validation", {})), None)
     return [{**event, "final_shares": shares} for event in events]

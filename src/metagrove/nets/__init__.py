@@ -1,1 +1,1 @@
-"""Base learners and the parts that learners share."""
+"""Base nets, and the parts that learners share."""

@@ -1,6 +1,6 @@
-"""A set-attention aggregator, beyond the paper: pre-norm self-attention layers over the rows, mean pooled.
+"""Set-attention aggregator (not in the paper): pre-norm self-attention layers over the rows, then mean pooling.
 
-Nothing in it depends on the order of the rows, and it has no reconstruction.
+It is invariant to the order of the rows and has no reconstruction.
 """
 
 import equinox as eqx
@@ -13,7 +13,7 @@ from metagrove.nets.linear import Linear
 
 
 class AttentionLayer(eqx.Module):
-    """x + Attention(norm(x)), then x + FC(norm(x))."""
+    """Pre-norm transformer layer: x ← x + Attention(norm(x)), x ← x + FC(norm(x))."""
 
     norms: tuple[eqx.nn.LayerNorm, eqx.nn.LayerNorm]
     query_key_value: Linear
@@ -36,7 +36,7 @@ class AttentionLayer(eqx.Module):
         return rows + self.narrow(jax.nn.gelu(self.widen(jax.vmap(self.norms[1])(rows))))
 
     def attend(self, rows: Float[Array, "n d"], mask: Bool[Array, " n"]) -> Float[Array, "n d"]:
-        """Every row looks at all real rows."""
+        """Apply masked multi-head self-attention."""
         num_rows, dim = rows.shape
         heads = self.query_key_value(rows).reshape(num_rows, 3, self.num_heads, dim // self.num_heads)
         query, key, value = jnp.moveaxis(heads, 1, 0)
@@ -44,7 +44,7 @@ class AttentionLayer(eqx.Module):
 
 
 class AttentionAggregator(eqx.Module):
-    """g = mean over rows of the last layer's outputs; `inward` lets an example's embedding have any size."""
+    """g = mean over rows of the outputs of the last layer; `inward` projects example embeddings to the task's size."""
 
     inward: Linear
     layers: tuple[AttentionLayer, ...]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.errors import InputError, check_at_least_one
-from metagrove.nets.convolution import conv, gathered
+from metagrove.nets.convolution import conv, im2col
 from metagrove.nets.layers import AfterLayer
 from metagrove.nets.linear import xavier
 from metagrove.nets.max_pool import max_pool
@@ -112,7 +112,7 @@ def convolve(
         mean, square = weight @ flat, weight @ jnp.square(flat)
         return values, mean, square - jnp.square(mean)
     flat_kernel = kernel.reshape(-1, kernel.shape[-1])
-    patches = gathered(x, len(kernel)).reshape(len(x) * num_values, -1)
+    patches = im2col(x, len(kernel)).reshape(len(x) * num_values, -1)
     values = (patches @ flat_kernel).reshape(*x.shape[:3], -1)
     patches = patches.reshape(len(x), num_values, -1)
     mean = weight @ patches.sum(1)

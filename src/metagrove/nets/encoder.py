@@ -1,9 +1,9 @@
-"""What turns images into vectors.
+"""Image encoders.
 
 - `ImageEncoder` is the paper's F(x, y) for images: two blocks of 5×5 convolution, ReLU and max pooling, then two
-  fully connected layers, with the label's one-hot code beside what they put out.
-- `StridedEncoder` is MUMOMAML's: four convolutions of stride 2 with batch normalisation, the mean over pixels, a linear
-  layer, the mean over the set. It does not look at labels.
+  fully connected layers, whose output is concatenated with the one-hot label.
+- `StridedEncoder` is MUMOMAML's: four convolutions of stride 2 with batch normalisation, global average pooling, a
+  linear layer, and the mean over the set. It does not use labels.
 """
 
 import itertools
@@ -21,20 +21,20 @@ from metagrove.nets.max_pool import max_pool
 from metagrove.task import Examples, Spec
 
 FILTERS, HIDDEN = 32, 384
-"""Channels and width of the paper's F for images."""
-PIXEL_MEAN, PIXEL_SD = 0.45, 0.25
-"""About those of photographs. Uncentred, all images look alike to a fresh net: what they share outweighs the rest."""
+"""Channels and hidden width of the paper's F for images."""
+PIXEL_MEAN, PIXEL_STD = 0.45, 0.25
+"""Approximate statistics of photographs. Without centring, the embeddings of a fresh net are nearly identical."""
 SMALL = 1e-4
 ImageFeatures = Literal["places", "moments"]
 RELU_GAIN = 2**0.5
-"""Makes up for the half that ReLU takes away."""
+"""He initialisation gain for ReLU."""
 
 
 class ImageEncoder(eqx.Module):
-    """F: each image of a set, with its label, to a vector of `dim` + classes numbers.
+    """F(x, y) for images: maps each image and its one-hot label to a vector of size `dim` + number of classes.
 
-    `look` says what the fully connected layers see: the last block's values as they lie in the image, or, beyond the
-    paper, mean and standard deviation over the pixels of each block's channels, which tell kinds of images apart.
+    `look` selects the input of the fully connected layers: "places" is the flattened output of the last block, as in
+    the paper; "moments" is the mean and standard deviation over pixels of every channel of every block.
     """
 
     kernels: tuple[Float[Array, "..."], ...]
@@ -52,25 +52,25 @@ class ImageEncoder(eqx.Module):
         self.look = look
 
     def __call__(self, x: Float[Array, "n h w c"], y: Float[Array, "n y"]) -> Float[Array, "n e"]:
-        x, seen = (x - PIXEL_MEAN) / PIXEL_SD, []
+        x, moments = (x - PIXEL_MEAN) / PIXEL_STD, []
         for kernel in self.kernels:
-            x = jax.nn.relu(max_pool(conv(x, kernel)))  # 2×2; the authors' 3×3 at every other pixel is slow on a CPU
-            seen += [x.mean((1, 2)), jnp.sqrt(x.var((1, 2)) + SMALL)]
-        features = jnp.concatenate(seen, axis=1) if self.look == "moments" else x.reshape(len(x), -1)
+            x = jax.nn.relu(max_pool(conv(x, kernel)))  # 2×2; the authors' 3×3 with stride 2 is slow on a CPU
+            moments += [x.mean((1, 2)), jnp.sqrt(x.var((1, 2)) + SMALL)]
+        features = jnp.concatenate(moments, axis=1) if self.look == "moments" else x.reshape(len(x), -1)
         return jnp.concatenate([self.layers[1](jax.nn.relu(self.layers[0](features))), y], axis=1)
 
 
 def make_example_net(
     spec: Spec, dim: int, look: ImageFeatures = "places", *, key: PRNGKeyArray
 ) -> tuple[Linear | ImageEncoder, int]:
-    """F for tables or for images, and how many numbers it puts out."""
+    """Create F for tables or for images; return it and the size of its output."""
     if len(spec.x_shape) == 1:
         return Linear(spec.x_shape[0] + spec.y_dim, dim, key=key), dim
     return ImageEncoder(spec, dim, look, key=key), dim + spec.y_dim
 
 
 class StridedEncoder(eqx.Module):
-    """The mean over a set of images of what four convolutions make of each."""
+    """Mean over a set of images of the features of four strided convolutions."""
 
     kernels: tuple[Float[Array, "..."], ...]
     scales: tuple[Float[Array, "..."], ...]
@@ -98,5 +98,5 @@ class StridedEncoder(eqx.Module):
 
 
 def strided(x: Float[Array, "n h w i"], kernel: Float[Array, "k k i o"]) -> Float[Array, "n p q o"]:
-    """A convolution at every other pixel."""
+    """Compute a convolution of stride 2."""
     return jax.lax.conv_general_dilated(x, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))

@@ -1,11 +1,11 @@
-"""What some learners ask of a base net beyond the call: a look at its layers.
+"""Interface of a layered base net, which some learners need: access to single layers.
 
 A layered net (see `mlp.MLP`) has
-- `layer_sizes`: how many units each layer puts out;
-- `net(x, mask, after_layer=fn)`: `fn(index, values)` replaces each layer's values before its activation;
-- `head`: the last layer's parameters;
+- `layer_sizes`: the number of units of each layer;
+- `net(x, mask, after_layer=fn)`: `fn(index, values)` replaces the pre-activations of each layer;
+- `head`: the parameters of the last layer;
 - `by_layer(values)`: the net's structure with values[l] in place of each parameter of layer l;
-- `features(x, mask)`: what its last layer is given.
+- `features(x, mask)`: the input of the last layer.
 """
 
 from collections.abc import Callable
@@ -17,24 +17,24 @@ from jaxtyping import Array
 from metagrove.errors import InputError
 
 AfterLayer = Callable[[int, Array], Array]
-"""Given a layer's number and its values before activation, the values to go on with."""
+"""Maps the index of a layer and its pre-activations to the pre-activations to use instead."""
 
 NEEDED = ("layer_sizes", "head", "by_layer", "features")
 
 
 def require_layers(net: Any, who: str) -> Any:
-    """The net, if it can be looked into."""
+    """Return the net if it is layered, else raise an InputError on behalf of the learner `who`."""
     missing = [name for name in NEEDED if not hasattr(net, name)]
     if missing:
         raise InputError(
             f"{who} needs a base net with layers, and {type(net).__name__} has no {', '.join(missing)}: "
-            "use MLPNet or Conv4Net, or give your net what metagrove.nets.layers lists"
+            "use MLPNet or Conv4Net, or implement the interface in metagrove.nets.layers"
         )
     return net
 
 
 def without_head(net: Any, who: str) -> Any:
-    """The net without its last layer's parameters, for a learner that compares features to tell classes apart."""
+    """Remove the parameters of the last layer, for a learner that classifies by comparing features."""
     if require_layers(net, who).layer_sizes[-1] < 2:
-        raise InputError(f"{who} tells classes apart and needs tasks with at least two of them")
+        raise InputError(f"{who} is a classifier and needs tasks with at least two classes")
     return eqx.tree_at(lambda net: net.head, require_layers(net, who), (None, None))

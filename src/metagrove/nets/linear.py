@@ -1,4 +1,4 @@
-"""A fully connected layer over the rows of a set, with the Xavier start that most of the paper's parts use."""
+"""Fully connected layer with Xavier initialisation, which most parts of the paper use."""
 
 import equinox as eqx
 import jax
@@ -7,13 +7,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 
 def xavier(key: PRNGKeyArray, shape: tuple[int, ...], fan: int) -> Array:
-    """U(±√(6 / fan)), where `fan` is inputs + outputs."""
+    """Draw from U(±√(6 / fan)), where `fan` is the number of inputs plus outputs (Xavier initialisation)."""
     limit = (6 / fan) ** 0.5
     return jax.random.uniform(key, shape, minval=-limit, maxval=limit)
 
 
 class Linear(eqx.Module):
-    """x W + b on a vector or on every row of a set."""
+    """x W + b, applied to a vector or to every row of a set."""
 
     weight: Float[Array, "i o"]
     bias: Float[Array, " o"]

@@ -1,4 +1,4 @@
-"""The base learner for tables: fully connected layers with ReLU (paper, appendix C: two of 40)."""
+"""Base net for vectors: fully connected layers with ReLU (paper, appendix C: two hidden layers of 40 units)."""
 
 import dataclasses
 import itertools
@@ -14,12 +14,12 @@ from metagrove.task import Spec
 
 
 class MLP(eqx.Module):
-    """Maps a set of rows, each on its own; the mask is not needed."""
+    """Multilayer perceptron, applied to every row of a set independently; the mask is ignored."""
 
     weights: tuple[Float[Array, "i o"], ...]
     biases: tuple[Float[Array, " o"], ...]
     classifies: bool = eqx.field(static=True)
-    """Gives log-probabilities."""
+    """Whether the output is log-probabilities of classes."""
 
     def __init__(self, sizes: tuple[int, ...], init_sd: float, *, classifies: bool = False, key: PRNGKeyArray):
         keys = jax.random.split(key, len(sizes) - 1)
@@ -41,7 +41,7 @@ class MLP(eqx.Module):
     def features(
         self, x: Float[Array, "n i"], mask: Bool[Array, " n"] | None = None, after_layer: AfterLayer | None = None
     ) -> Float[Array, "n f"]:
-        """What the last layer is given."""
+        """Compute the input of the last layer."""
         del mask
         for layer, (weight, bias) in enumerate(zip(self.weights[:-1], self.biases[:-1], strict=True)):
             x = x @ weight + bias[None]
@@ -50,35 +50,55 @@ class MLP(eqx.Module):
 
     @property
     def layer_sizes(self) -> tuple[int, ...]:
-        """Units of each layer."""
+        """Number of units of each layer."""
         return tuple(bias.shape[-1] for bias in self.biases)
 
     @property
     def head(self) -> tuple[Any, Any]:
-        """The last layer's parameters."""
+        """Parameters of the last layer."""
         return self.weights[-1], self.biases[-1]
 
     def by_layer(self, values: tuple[Any, ...]) -> "MLP":
-        """The net's structure with values[l] in place of each parameter of layer l."""
+        """Return the net's structure with values[l] in place of each parameter of layer l."""
         return eqx.tree_at(lambda net: (net.weights, net.biases), self, (values, values))
 
 
 @dataclasses.dataclass(frozen=True)
 class MLPNet:
-    """Draws an `MLP` for a source's inputs and outputs."""
+    """Settings of a multilayer perceptron as the base net (paper, appendix C).
+
+    Calling it initialises a net for the inputs and targets of a source.
+
+    Example:
+        >>> import metagrove as mg
+        >>> learner = mg.MAML(net=mg.MLPNet(hidden=(64, 64)))
+    """
 
     hidden: tuple[int, ...] = (40, 40)
-    """Neurons of each hidden layer of the base net."""
+    """Number of units of each hidden layer of the base net."""
     init_sd: float = 0.01
-    """Standard deviation of its first weights (truncated normal)."""
+    """Standard deviation of the initial weights (truncated normal)."""
     classifies: bool = False
-    """Give log-probabilities of classes instead of values."""
+    """Output log-probabilities of classes instead of values."""
 
     def validation_errors(self) -> list[str]:
-        """What is wrong with the settings, a line each."""
+        """List the problems of the settings, one line each.
+
+        Returns:
+            A message for each setting that cannot be used.
+        """
         sizes = [f"hidden must be positive numbers, got {self.hidden}"] if any(n < 1 for n in self.hidden) else []
         return sizes + ([] if self.init_sd >= 0 else [f"init_sd must not be negative, got {self.init_sd}"])
 
     def __call__(self, spec: Spec, *, key: PRNGKeyArray) -> MLP:
+        """Initialise a net.
+
+        Args:
+            spec: Shapes of the inputs and targets.
+            key: Random key.
+
+        Returns:
+            A net that maps inputs of shape (n, x_dim) to outputs of shape (n, y_dim).
+        """
         (x_dim,) = spec.x_shape
         return MLP((x_dim, *self.hidden, spec.y_dim), self.init_sd, classifies=self.classifies, key=key)

@@ -1,4 +1,4 @@
-"""In which order a recurrent net reads the rows of a set, which have none."""
+"""Order in which a recurrent net reads the rows of a set, which is unordered."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from metagrove.task import Examples
 
 RowOrder = Literal["random", "sorted"]
 SUMMARIES = 2
-"""Numbers that images are sorted by: fixed random sums of their pixels."""
+"""Number of fixed random projections of the pixels by which images are sorted."""
 
 
 def read_rows(
@@ -24,10 +24,10 @@ def read_rows(
     num_permutations: int,
     key: PRNGKeyArray | None,
 ) -> Any:
-    """What `read` makes of the rows, one for each support example, and their mask.
+    """Apply `read` to rows, one per support example, in a sorted or random order.
 
-    Without a key the order in which they come does not matter: they are sorted, and where training saw random orders,
-    the same few permutations of the sorted rows are averaged.
+    Without a key the result is invariant to the order of the support: rows are sorted, and if training uses random
+    orders, the result is averaged over `num_permutations` fixed permutations of the sorted rows.
     """
 
     def read_as(places: Int[Array, " n"]) -> Any:
@@ -44,7 +44,7 @@ def read_rows(
 
 
 def sorted_places(support: Examples) -> Int[Array, " n"]:
-    """Where the rows stand in their order: real rows first, by x and then by y; images by y and a few sums of x."""
+    """Return the sorting permutation: unmasked rows first, by x and then y; images by y and projections of x."""
     x = support.x.reshape(len(support.x), -1)
     if support.x.ndim > 2:
         sums = np.random.default_rng(0).normal(size=(x.shape[1], SUMMARIES)).astype(np.float32)
@@ -55,6 +55,6 @@ def sorted_places(support: Examples) -> Int[Array, " n"]:
 
 
 def permuted_places(mask: Bool[Array, " n"], key: PRNGKeyArray) -> Int[Array, " n"]:
-    """Real rows first, in an order that depends on the key and not on the padding."""
+    """Draw a permutation with unmasked rows first, which does not depend on the amount of padding."""
     draw = jax.vmap(lambda row: jax.random.uniform(jax.random.fold_in(key, row)))
     return jnp.argsort(draw(jnp.arange(mask.shape[0])) + ~mask)

@@ -1,4 +1,4 @@
-"""The pooling autoencoder aggregator (paper, eqs. 2-3): rows are encoded each on its own, then pooled."""
+"""Pooling autoencoder aggregator (paper, eqs. 2-3): rows are encoded independently, then pooled."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ from metagrove.nets.linear import Linear
 
 
 class PoolingAggregator(eqx.Module):
-    """g = Pool_j FC_enc(F_j), and FC_dec(g_j) as the reconstruction of each row."""
+    """g = Pool_j FC_enc(F_j), with FC_dec(g_j) as the reconstruction of each row."""
 
     encoder: tuple[Linear, Linear]
     decoder: tuple[Linear, Linear]

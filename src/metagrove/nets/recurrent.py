@@ -1,5 +1,6 @@
-"""The recurrent autoencoder aggregator (paper, eqs. 4-5): rows go through an encoder RNN one by one, a decoder RNN
-starts at its last state and gives them back in reverse. And a bidirectional LSTM that reads rows into one vector.
+"""Recurrent autoencoder aggregator (paper, eqs. 4-5) and bidirectional LSTM.
+
+An encoder RNN reads the rows; a decoder RNN starts from its last state and reconstructs the rows in reverse order.
 """
 
 from typing import Literal
@@ -13,11 +14,11 @@ from metagrove.losses import masked_mean
 from metagrove.nets.linear import Linear, xavier
 
 State = tuple[Array, ...]
-"""The recurrent state, the output first: (h,) for a GRU, (h, c) for an LSTM."""
+"""Recurrent state with the output first: (h,) for a GRU, (h, c) for an LSTM."""
 
 
 class RecurrentAggregator(eqx.Module):
-    """g = mean over rows of the encoder's outputs; also gives back its reconstruction of the rows."""
+    """g = mean over rows of the outputs of the encoder; also returns the reconstruction of the rows."""
 
     encoder: eqx.nn.GRUCell | eqx.nn.LSTMCell
     decoder: eqx.nn.GRUCell | eqx.nn.LSTMCell
@@ -29,22 +30,22 @@ class RecurrentAggregator(eqx.Module):
         self.encoder = make(in_dim, task_dim, key=encoder_key)
         self.decoder = make(in_dim, task_dim, key=decoder_key)
         head = Linear(task_dim, in_dim, key=head_key)
-        wide = jax.random.normal(head_key, (task_dim, in_dim))  # sd 1, as the authors' code has it
+        wide = jax.random.normal(head_key, (task_dim, in_dim))  # std 1, as in the authors' code
         self.head = eqx.tree_at(lambda h: h.weight, head, wide)
 
     def __call__(
         self, rows: Float[Array, "n e"], mask: Bool[Array, " n"]
     ) -> tuple[Float[Array, " d"], Float[Array, "n e"]]:
-        """Rows where `mask` holds must come first."""
+        """Compute g and the reconstruction; unmasked rows must come first."""
         outputs, last = self.encode(rows, mask)
         return masked_mean(outputs, mask), self.decode(last, mask)
 
     def encode(self, rows: Float[Array, "n e"], mask: Bool[Array, " n"]) -> tuple[Float[Array, "n d"], State]:
-        """g_j = RNN_enc(F_j, g_{j-1}); a masked row leaves the state as it was."""
+        """g_j = RNN_enc(F_j, g_{j-1}); a masked row leaves the state unchanged."""
         return read(self.encoder, rows, mask)
 
     def decode(self, state: State, mask: Bool[Array, " n"]) -> Float[Array, "n e"]:
-        """d_j = RNN_dec(d_{j+1}), from the last real row to the first; put back in the order of the rows."""
+        """d_j = RNN_dec(d_{j+1}), from the last unmasked row to the first; returned in the order of the rows."""
 
         def step(carry: tuple[State, Array], _: None) -> tuple[tuple[State, Array], Array]:
             state, previous = carry
@@ -59,7 +60,7 @@ class RecurrentAggregator(eqx.Module):
 
 
 class BidirectionalLSTM(eqx.Module):
-    """Layers of two LSTMs each, one reading the rows forwards and one backwards; a layer reads the one below."""
+    """Stacked bidirectional LSTM."""
 
     forwards: tuple[eqx.nn.LSTMCell, ...]
     backwards: tuple[eqx.nn.LSTMCell, ...]
@@ -71,7 +72,7 @@ class BidirectionalLSTM(eqx.Module):
         self.backwards = tuple(lstm_cell(n, hidden_dim, key=k[1]) for n, k in zip(in_dims, keys, strict=True))
 
     def __call__(self, rows: Float[Array, "n e"], mask: Bool[Array, " n"]) -> Float[Array, " d"]:
-        """The top layer's last forward and first backward state; rows where `mask` holds must come first."""
+        """Return the last forward and first backward state of the top layer; unmasked rows must come first."""
         states = []
         for forward, backward in zip(self.forwards, self.backwards, strict=True):
             (outputs, last), (back_outputs, first) = read(forward, rows, mask), read(backward, rows, mask, reverse=True)
@@ -80,13 +81,13 @@ class BidirectionalLSTM(eqx.Module):
 
 
 UNROLL = 5
-"""Rows a compiled loop handles at once: a handful of points becomes straight-line code."""
+"""Rows per iteration of the compiled loop, so that a handful of rows becomes straight-line code."""
 
 
 def read(
     cell: eqx.nn.GRUCell | eqx.nn.LSTMCell, rows: Float[Array, "n e"], mask: Bool[Array, " n"], *, reverse: bool = False
 ) -> tuple[Float[Array, "n d"], State]:
-    """The cell's output at every row and its state after the last; a masked row leaves the state as it was."""
+    """Return the outputs of a cell at every row and its last state; a masked row leaves the state unchanged."""
 
     def step(state: State, row: tuple[Array, Array]) -> tuple[State, Array]:
         inputs, real = row
@@ -99,7 +100,7 @@ def read(
 
 
 def gru_cell(in_dim: int, hidden_dim: int, *, key: PRNGKeyArray) -> eqx.nn.GRUCell:
-    """Xavier weights; the reset and update gates' biases start at 1, so that a fresh cell remembers."""
+    """Create a GRU cell with Xavier weights and biases of 1 for the reset and update gates."""
     cell = eqx.nn.GRUCell(in_dim, hidden_dim, key=key)
     bias = jnp.concatenate([jnp.ones(2 * hidden_dim), jnp.zeros(hidden_dim)])
     cell = xavier_cell(cell, in_dim, hidden_dim, key=key)
@@ -107,14 +108,14 @@ def gru_cell(in_dim: int, hidden_dim: int, *, key: PRNGKeyArray) -> eqx.nn.GRUCe
 
 
 def lstm_cell(in_dim: int, hidden_dim: int, *, key: PRNGKeyArray) -> eqx.nn.LSTMCell:
-    """Xavier weights; the forget gate's bias starts at 1."""
+    """Create an LSTM cell with Xavier weights and a bias of 1 for the forget gate."""
     cell = eqx.nn.LSTMCell(in_dim, hidden_dim, key=key)
     bias = jnp.zeros(4 * hidden_dim).at[hidden_dim : 2 * hidden_dim].set(1.0)
     return eqx.tree_at(lambda c: c.bias, xavier_cell(cell, in_dim, hidden_dim, key=key), bias)
 
 
 def xavier_cell(cell, in_dim: int, hidden_dim: int, *, key: PRNGKeyArray):
-    """Each gate's matrix acts on [input; state]; its weights are spread as one Xavier layer."""
+    """Initialise each gate's weights, which act on [input; state], as one Xavier layer."""
     in_key, hidden_key = jax.random.split(key)
     weights = (
         xavier(in_key, cell.weight_ih.shape, in_dim + 2 * hidden_dim),
@@ -124,13 +125,13 @@ def xavier_cell(cell, in_dim: int, hidden_dim: int, *, key: PRNGKeyArray):
 
 
 def zero_state(cell: eqx.nn.GRUCell | eqx.nn.LSTMCell) -> State:
-    """Where an encoder starts."""
+    """Return the initial state of a cell."""
     zeros = jnp.zeros(cell.hidden_size)
     return (zeros, zeros) if isinstance(cell, eqx.nn.LSTMCell) else (zeros,)
 
 
 def advance(cell: eqx.nn.GRUCell | eqx.nn.LSTMCell, inputs: Array, state: State) -> State:
-    """One step of either cell."""
+    """Advance a GRU or LSTM cell by one step."""
     if isinstance(cell, eqx.nn.LSTMCell):
         return cell(inputs, state)
     return (cell(inputs, state[0]),)

@@ -1,1 +1,1 @@
-"""A person's own data, from files to a trained run with baselines."""
+"""Training on a user's own data: from files to a trained run with baselines."""

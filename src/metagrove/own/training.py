@@ -1,4 +1,4 @@
-"""Train on people's own tables or images: read, size a config, train, and set yardsticks beside it."""
+"""Train on a user's own tables: read them, choose a config by their size, train, and measure baselines."""
 
 import csv
 import dataclasses
@@ -23,14 +23,16 @@ from metagrove.tables.read import from_frame
 from metagrove.tables.settings import TableData
 from metagrove.train.loop import train as train_into
 
+__all__ = ["train_own"]
+
 Note = Callable[[str], None]
 NUM_DRAWS = 5
-"""How often each test task is drawn, with other rows as support, when yardsticks are set beside a run."""
+"""Draws of each test task, with different support rows, when baselines are measured."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One training on own data."""
+    """One training on a user's own data."""
 
     config: Config
     folder: Path
@@ -51,15 +53,38 @@ def train_own(
     baselines: bool = False,
     **settings: Any,
 ) -> Run:
-    """Train on a table, a folder of tables or a DataFrame, e.g. `train_own("sensors.csv", task_column="sensor",
-    target="y")`; settings as on the command line.
+    """Train on your own tables; the same as `metagrove train own`.
+
+    Args:
+        tasks: One long table (path of a CSV or Parquet file, or a DataFrame) with a task column, or a folder with one
+            table per task.
+        target: Name of the column to predict; several for several numeric targets.
+        out: Run folder; by default runs/own-LEARNER-sSEED.
+        resume: Continue from the last checkpoint of the folder.
+        learner: Name of the learner (see `metagrove list`); by default HSML.
+        clusters: Numbers of clusters per level, e.g. (4, 2, 1), or "auto" to select them on validation tasks.
+        baselines: Also train MAML and fit scikit-learn models on the same tasks, and compare.
+        **settings: Any other setting of `metagrove train own`, e.g. `task_column`, `inputs`, `shots`, `steps`.
+
+    Returns:
+        The trained run.
+
+    Raises:
+        InputError: If a setting or a table cannot be used; the message names file, row and column.
+        RunError: If the run folder cannot be written or is damaged.
+        DivergedError: If training diverges.
+        KeyboardInterrupt: If training is interrupted; `resume=True` continues it.
+
+    Example:
+        >>> import metagrove as mg
+        >>> run = mg.train_own("sensors.csv", task_column="sensor", target="y")  # doctest: +SKIP
     """
     data_names = {field.name for field in dataclasses.fields(TableData)} - {"tasks", "target"}
-    told = {key: as_tuple(key, value) for key, value in settings.items() if key in data_names}
+    data_settings = {key: as_tuple(key, value) for key, value in settings.items() if key in data_names}
     others = {key: value for key, value in settings.items() if key not in data_names}
-    folder = Path(out) if out is not None else usual_folder(learner, settings.get("seed", 0))
-    path = tasks if isinstance(tasks, str | Path) else kept_table(tasks, folder, resume=resume)
-    data = TableData(tasks=str(path), target=as_tuple("target", target), **told)
+    folder = Path(out) if out is not None else default_own_folder(learner, settings.get("seed", 0))
+    path = tasks if isinstance(tasks, str | Path) else save_table(tasks, folder, resume=resume)
+    data = TableData(tasks=str(path), target=as_tuple("target", target), **data_settings)
     config = own_config(data, learner, print_note).with_settings(**others)
     if clusters is not None and clusters != "auto":
         config = config.with_settings(clusters=clusters)
@@ -77,26 +102,24 @@ def train_own(
     return run
 
 
-def usual_folder(learner: str | None, seed: int) -> Path:
-    """Where a run goes when nobody says."""
+def default_own_folder(learner: str | None, seed: int) -> Path:
+    """Return the default folder of a run."""
     name = "HSML" if learner is None else class_named("learner", learner).__name__
     return Path("runs") / f"own-{name.lower()}-s{seed}"
 
 
 def as_tuple(name: str, value: Any) -> Any:
-    """One name will do where several may be given."""
+    """Wrap a single column name in a tuple, for settings that take several."""
     return (value,) if name in ("target", "inputs", "categorical") and isinstance(value, str) else value
 
 
-def kept_table(frame: Any, folder: Path, *, resume: bool) -> Path:
-    """A DataFrame as a CSV file in the run's folder, where evaluation and report find its tasks again."""
+def save_table(frame: Any, folder: Path, *, resume: bool) -> Path:
+    """Save a DataFrame as a CSV file in the run folder, where evaluation and report read it again."""
     table, path = from_frame(frame), folder / "tasks.csv"
     if resume:
         return path
     if (folder / "run.json").exists():
-        raise InputError(
-            f"{folder} already holds a run: go on with it (resume=True), or choose another folder (out=...)"
-        )
+        raise InputError(f"{folder} already holds a run: continue it (resume=True), or choose another folder (out=...)")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8", newline="") as file:
@@ -109,27 +132,27 @@ def kept_table(frame: Any, folder: Path, *, resume: bool) -> Path:
 
 
 def own_config(data: TableData, learner: str | None, note: Note) -> Config:
-    """Read the tables and size a config to them; a line about what was found."""
+    """Read the tables, report what they contain, and choose a config by their size."""
     source, notes = open_tables(data)
     for line in notes:
         note(line)
     counts = {split: len(source.task_names(split)) for split in ("train", "validation", "test")}
     note(
         f"{data.tasks}: {counts['train']} tasks for training, {counts['validation']} for validation, "
-        f"{counts['test']} for the test; {described(source)}"
+        f"{counts['test']} for the test; {describe_columns(source)}"
     )
     config = table_config(source, counts["train"])
     config = config if learner is None else dataclasses.replace(config, learner=default_learner(learner, config))
     if config.learner.loss is cross_entropy and not source.schema.classifies:
         names = ", ".join(data.target)
-        raise InputError(f"{learner} tells classes apart, but {names} holds numbers: choose another --learner")
+        raise InputError(f"{learner} is a classifier, but {names} is numeric: choose another --learner")
     return config
 
 
-def described(source: Tables) -> str:
-    """Inputs and targets in words."""
+def describe_columns(source: Tables) -> str:
+    """Describe the inputs and targets of a source."""
     inputs = ", ".join(
-        f"{c.name}" + (f" ({c.width} names)" if c.kind == "category" else "") for c in source.schema.inputs
+        f"{c.name}" + (f" ({c.width} categories)" if c.kind == "category" else "") for c in source.schema.inputs
     )
     targets = ", ".join(column.name for column in source.schema.targets)
     kind = f"one of {len(source.schema.labels)} classes" if source.schema.classifies else "by regression"
@@ -137,8 +160,11 @@ def described(source: Tables) -> str:
 
 
 def run_job(job: Job, note: Note) -> Run | None:
-    """Train, and what comes after; None if a person stopped it: the same job with `resume` goes on."""
-    config = settled_clusters(job, note) if job.choose_clusters else job.config
+    """Train a run, index its tasks and measure its baselines; return None if training was interrupted.
+
+    The same job with `resume` continues it.
+    """
+    config = find_clusters(job, note) if job.choose_clusters else job.config
     if config is None or not train_into(config, job.folder, resume=job.resume, command=job.command):
         return None
     run = load(job.folder)
@@ -149,8 +175,8 @@ def run_job(job: Job, note: Note) -> Run | None:
     return run
 
 
-def settled_clusters(job: Job, note: Note) -> Config | None:
-    """The clusters that a run was begun with, or a choice of new ones."""
+def find_clusters(job: Job, note: Note) -> Config | None:
+    """Use the clusters of the run to resume, or select them for a new run."""
     if job.resume and (job.folder / "run.json").exists():
         stored = files.read_json(job.folder / "run.json")["config"]["learner"]
         return job.config.with_settings(clusters=tuple(stored["clusters"]))
@@ -160,11 +186,11 @@ def settled_clusters(job: Job, note: Note) -> Config | None:
 
 
 def rivals(config: Config) -> dict[str, Config]:
-    """MAML with the same net and budget, unless the run is one."""
+    """Return the config of MAML with the same net and budget, unless the run is MAML itself."""
     maml = dataclasses.replace(config, learner=default_learner("maml", config))
     return {} if type(maml.learner) is type(config.learner) else {"maml": maml}
 
 
 def print_note(line: str) -> None:
-    """A line on standard error."""
+    """Print a line to standard error."""
     print(line, file=sys.stderr)

@@ -1,1 +1,1 @@
-"""The paper's experiments, their results, and the tables of the project's own documents."""
+"""The paper's experiments, their results, and the tables of the documentation."""

@@ -1,4 +1,4 @@
-"""The rows of tables about images, from results of image experiments."""
+"""Tables of image experiments."""
 
 import math
 from collections import Counter
@@ -11,7 +11,7 @@ from metagrove.train.scores import paired_difference
 
 
 def accuracies(result: dict[str, Any]) -> list[list[str]]:
-    """Every method's accuracy on each dataset and on average, the paper's average, and the paired difference."""
+    """Accuracy of every method by dataset and on average, the paper's average, and the paired difference."""
     evaluations = [chosen_seed(row)["evaluation"] for row in result["rows"]]
     datasets = list(evaluations[0]["by_family"])
     datasets = datasets if len(datasets) > 1 else []  # alone, it is the average
@@ -36,13 +36,13 @@ def accuracies(result: dict[str, Any]) -> list[list[str]]:
 
 
 def chosen(result: dict[str, Any]) -> list[list[str]]:
-    """Of each method the setting that is best on validation tasks, and its paired difference to the first method's."""
+    """The setting of each method selected on validation tasks, and its paired difference to that of the first."""
     best: dict[str, dict[str, Any]] = {}
     tried: Counter[str] = Counter()
     for row in result["rows"]:
         if row["preset"] != result["rows"][0]["preset"]:
             continue
-        method = row["label"].split(",")[0].split(" (")[0]  # "HSML (ours), 1-shot" is a setting of HSML
+        method = row["label"].split(",")[0].split(" (")[0]  # "HSML (ours), 1-shot" is a variant of HSML
         best[method] = max(best.get(method, row), row, key=validated)
         tried[method] += 1
     first = next(iter(best))
@@ -52,28 +52,28 @@ def chosen(result: dict[str, Any]) -> list[list[str]]:
         paired = paired_difference(all_scores(row), all_scores(best[first]))
         rows.append(
             [
-                method,
+                row["label"].split(",")[0],
                 f"{row['label']} (of {tried[method]})",
                 f"{validated(row):.1f}",
                 f"{evaluation['value']:.2f} ± {average_ci95(evaluation['by_family']):.2f}",
                 "" if method == first else f"{paired['difference']:+.2f} ± {paired['ci95']:.2f}",
             ]
         )
-    return [["method", "chosen setting", "validation", "test", f"minus {first}'s"], *rows]
+    return [["method", "selected setting", "validation", "test", f"minus {best[first]['label'].split(',')[0]}"], *rows]
 
 
 def validated(row: dict[str, Any]) -> float:
-    """Accuracy on the validation tasks."""
+    """Return the accuracy of a row on validation tasks."""
     return chosen_seed(row)["checkpoint"]["validation"]["value"]
 
 
 def all_scores(row: dict[str, Any]) -> np.ndarray:
-    """Every test task's, dataset by dataset."""
+    """Return the scores of all test tasks, dataset by dataset."""
     return np.array(" ".join(chosen_seed(row)["scores"].values()).split(), float)
 
 
 def alone(result: dict[str, Any]) -> list[list[str]]:
-    """One line of accuracies, each of a run that saw one dataset only."""
+    """One row of accuracies, each of a run trained on one dataset only."""
     families = {
         name: one for row in result["rows"] for name, one in chosen_seed(row)["evaluation"]["by_family"].items()
     }
@@ -83,12 +83,12 @@ def alone(result: dict[str, Any]) -> list[list[str]]:
 
 
 def average_ci95(families: dict[str, Any]) -> float:
-    """Of the mean of the datasets' means: each dataset has its own tasks."""
+    """Compute the confidence interval of the mean over datasets, whose tasks are independent."""
     return math.sqrt(sum(one["value_ci95"] ** 2 for one in families.values())) / len(families)
 
 
 def costs(result: dict[str, Any]) -> list[list[str]]:
-    """What each method's training took, its best checkpoint, and how far its clusters agree with the datasets."""
+    """Training cost and selected checkpoint of each method, and agreement of its clusters with the datasets."""
     heading = ["", "parameters", "best meta-step", "inner steps at test", "meta-steps/s", "training, min", "memory, MB"]
     rows = []
     for row in result["rows"]:
@@ -110,7 +110,7 @@ def costs(result: dict[str, Any]) -> list[list[str]]:
 
 
 def curves(result: dict[str, Any]) -> list[list[str]]:
-    """Accuracy on the validation tasks along training; loss and accuracy of the last training tasks."""
+    """Validation accuracy during training, and loss and accuracy of the last training tasks."""
     seeds = [chosen_seed(row) for row in result["rows"]]
     steps = sorted({step for one in seeds for step, _ in one["curve"]})
     rows = []
@@ -123,7 +123,7 @@ def curves(result: dict[str, Any]) -> list[list[str]]:
 
 
 def trials(result: dict[str, Any]) -> list[list[str]]:
-    """Short trainings: training loss early on, and accuracy on the validation tasks."""
+    """Short trainings: early training loss, and validation accuracy."""
     steps = (500, 1000, 2000, 4000, 6000)
     heading = ["", "loss, steps 301-400", *(f"accuracy, {step:,}" for step in steps), "cluster NMI", "remark"]
     rows = []
@@ -131,18 +131,18 @@ def trials(result: dict[str, Any]) -> list[list[str]]:
         at = {one["step"]: one for one in row["validation"]}
         cells = [f"{at[step]['value']:.1f} ± {at[step]['ci95']:.1f}" if step in at else "" for step in steps]
         agreement = row["validation"][-1].get("nmi") if row["validation"] else None
-        known = "" if agreement is None else f"{agreement:.2f}"
-        rows.append([row["what"], f"{row['loss_301_to_400']:.3f}", *cells, known, row["remark"]])
+        nmi = "" if agreement is None else f"{agreement:.2f}"
+        rows.append([row["what"], f"{row['loss_301_to_400']:.3f}", *cells, nmi, row["remark"]])
     return [heading, *rows]
 
 
 def speed(result: dict[str, Any]) -> list[list[str]]:
-    """Seconds of a meta-step and what it costs, at a first start and later; rows that failed are left out."""
+    """Time and memory of a meta-step, without and with a compilation cache; rows that failed are left out."""
     columns = {
-        "s a meta-step": ("seconds_per_step", ".3f"),
+        "s per meta-step": ("seconds_per_step", ".3f"),
         "compile, s": ("compile_seconds", ".0f"),
         "peak memory, MB": ("peak_memory_mb", ".0f"),
-        "later starts: compile, s": ("again_compile_seconds", ".0f"),
+        "cached: compile, s": ("again_compile_seconds", ".0f"),
         "memory, MB": ("again_memory_mb", ".0f"),
     }
     rows = [row for row in result["rows"] if "error" not in row]
@@ -153,12 +153,12 @@ def speed(result: dict[str, Any]) -> list[list[str]]:
 
 
 def speed_goals(result: dict[str, Any]) -> list[list[str]]:
-    """What was to be reached, and what was."""
-    return [["", "goal", "here"]] + [[one["what"], one["goal"], f"{one['value']:.2f}"] for one in result["goals"]]
+    """Speed goals and measurements."""
+    return [["", "goal", "measured"]] + [[one["what"], one["goal"], f"{one['value']:.2f}"] for one in result["goals"]]
 
 
 def full_protocol(result: dict[str, Any]) -> list[list[str]]:
-    """The first meta-steps of the paper's protocol."""
+    """First meta-steps of the paper's protocol."""
     losses = [f"loss to {step}" for step, _ in result["rows"][0]["losses"]]
     return [["", *losses, "validation accuracy", "memory, MB"]] + [
         [
@@ -172,7 +172,7 @@ def full_protocol(result: dict[str, Any]) -> list[list[str]]:
 
 
 def gate_input(result: dict[str, Any]) -> list[list[str]]:
-    """Accuracy with other things in place of g in the gate."""
+    """Accuracy with other inputs of the gate in place of g."""
     families = list(result["rows"][0]["by_family"])
     rows = []
     for row in result["rows"]:

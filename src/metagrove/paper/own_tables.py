@@ -1,14 +1,14 @@
-"""The rows of tables about people's own data, from results/gapminder.json."""
+"""Tables about a user's own data: the Gapminder study and speed."""
 
 from typing import Any
 
 
 def gapminder(result: dict[str, Any]) -> list[list[str]]:
-    """Every method's error over all tasks and by indicator, and its paired difference to HSML; lowest in bold."""
+    """Error of every method overall and by indicator, and its paired difference to HSML; lowest in bold."""
     rows = result["rows"]
     families = list(rows[0]["by_family"])
     lowest = {name: min(value_of(row, name) for row in rows) for name in (None, *families)}
-    heading = ["", "all ± CI", f"minus {rows[0]['label']} ± CI", *families, "chosen on validation tasks"]
+    heading = ["", "all ± CI", f"minus {rows[0]['label']} ± CI", *families, "selected on validation tasks"]
     return [heading] + [
         [
             row["label"],
@@ -22,23 +22,23 @@ def gapminder(result: dict[str, Any]) -> list[list[str]]:
 
 
 def value_of(row: dict[str, Any], family: str | None) -> float:
-    """A row's mean over all tasks, or over a family's."""
+    """Return the mean of a row over all tasks, or over those of a family."""
     return row["value"] if family is None else row["by_family"][family]["value"]
 
 
 def bold(text: str, chosen: bool) -> str:
-    """The text, in bold if it is the best of its column."""
+    """Format the text in bold if it is the best of its column."""
     return f"**{text}**" if chosen else text
 
 
 def difference(row: dict[str, Any]) -> str:
-    """A row's paired difference to the first one."""
+    """Format the paired difference of a row to the first one."""
     paired = row.get("minus_run")
     return f"{paired['difference']:+.4f} ± {paired['ci95']:.4f}" if paired else ""
 
 
 def gapminder_differences(result: dict[str, Any]) -> list[list[str]]:
-    """The paired differences to HSML by indicator."""
+    """Paired differences to HSML by indicator."""
     rows = result["rows"][1:]
     families = list(rows[0]["by_family"])
     cells = [[row["minus_run"]["by_family"][name] for name in families] for row in rows]
@@ -49,7 +49,7 @@ def gapminder_differences(result: dict[str, Any]) -> list[list[str]]:
 
 
 def gapminder_search(result: dict[str, Any]) -> list[list[str]]:
-    """What was tried for each learner, and its seeds."""
+    """Candidates of the search for each learner, and its seeds."""
     rows = []
     for name, one in result["learners"].items():
         for i, tried in enumerate(one["search"]):
@@ -59,29 +59,28 @@ def gapminder_search(result: dict[str, Any]) -> list[list[str]]:
             scored = f"{value['value']:.4f} ± {value['ci95']:.4f}" if value else "diverged"
             seeds = ", ".join(f"{seed['test']:.4f}" for seed in one["seeds"]) if not i else ""
             rows.append(["" if i else name.upper(), settings, scored, seeds])
-    return [["", "tried (chosen in bold)", "validation error ± CI", "test error of each seed of the chosen"], *rows]
+    heading = ["", "candidates (selected in bold)", "validation error ± CI", "test error of each seed of the selected"]
+    return [heading, *rows]
 
 
 def speed(result: dict[str, Any]) -> list[list[str]]:
-    """How fast tasks are adapted to and rows predicted, and what was aimed at."""
+    """Speed of adapting and predicting, with goals."""
     rows = []
     for part, one in result.items():
         kind, _, name = part.partition(":")
         if kind == "latency":
-            rows.append([f"{name}: a task, adapted and predicted", "< 50 ms", f"{one['median_ms']:.1f} ms"])
+            rows.append([f"{name}: adapt and predict one task", "< 50 ms", f"{one['median_ms']:.1f} ms"])
             compiled = str(one["compilations_for_other_row_counts"])
             rows.append([f"{name}: compilations for 6, 7 and 8 rows after 5", "0", compiled])
         if kind == "many":
             rate = f"{one['tasks_per_second_in_one_call']:,.0f} tasks/s"
             rows.append(
-                [f"{name}: {one['tasks']:,} tasks in one call, against a loop", "≥ 20", f"{one['ratio']:.1f} ({rate})"]
+                [f"{name}: {one['tasks']:,} tasks in one call, speedup", "≥ 20", f"{one['ratio']:.1f} ({rate})"]
             )
     for name, one in result["cold"].items():
-        rows.append(
-            [f"{name}: adapt and predict, a cold command", "< 6 s", f"{one['adapt_and_predict_seconds']:.1f} s"]
-        )
-        rows.append([f"{name}: predict, a cold command", "< 6 s", f"{one['predict_seconds']:.1f} s"])
+        rows.append([f"{name}: adapt and predict, cold start", "< 6 s", f"{one['adapt_and_predict_seconds']:.1f} s"])
+        rows.append([f"{name}: predict, cold start", "< 6 s", f"{one['predict_seconds']:.1f} s"])
     for one in result["memory"]:
         size = f"predict {one['megabytes']:.0f} MB ({one['rows']:,} rows), peak memory"
-        rows.append([size, "flat", f"{one['peak_memory_mb']:.0f} MB"])
-    return [["", "goal", "here"], *rows]
+        rows.append([size, "constant", f"{one['peak_memory_mb']:.0f} MB"])
+    return [["", "goal", "measured"], *rows]

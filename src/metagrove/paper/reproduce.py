@@ -1,4 +1,4 @@
-"""Whole experiments: search and train what is missing, evaluate all on the same tasks, write one JSON file."""
+"""Run whole experiments: search, train what is missing, evaluate all rows on the same tasks, write one JSON file."""
 
 import dataclasses
 import fnmatch
@@ -33,18 +33,18 @@ from metagrove.train.validate import validate
 
 PAPER_TASKS = 4_000
 SHOWN_STEPS = 10
-"""Inner steps that a result shows at least."""
+"""Minimum number of inner steps after which a result is evaluated."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentContext:
-    """An experiment at a budget and size, and the folder of the runs that belong to it alone."""
+    """An experiment with its budget and image size, and the folder of its runs."""
 
     experiment: Experiment
     budget: Budget
     folder: Path
     size: int | None = None
-    """Of the images, if not the preset's."""
+    """Size of the images, if not that of the preset."""
 
 
 def reproduce(
@@ -57,10 +57,19 @@ def reproduce(
     out: Path,
     release: Path | None = None,
 ) -> dict[str, Any] | None:
-    """Run an experiment, going on where it stopped, and write its result. None if a person stopped it.
+    """Run an experiment, resuming it if it was interrupted, and write its result.
 
-    With `only`, just the rows whose label matches that pattern are searched and trained, and the result has no rows.
-    Without `train`, the result has the rows that are trained so far.
+    Args:
+        name: Name of the experiment.
+        budget: "paper", "small" or "quick".
+        size: Height and width of images, if not that of the preset.
+        only: Search and train only the rows whose label matches this pattern; the result then has no rows.
+        train: Train what is missing; without it the result has the rows that are trained so far.
+        out: Folder of the result file.
+        release: Folder to copy the released models to.
+
+    Returns:
+        The result, or None if it was interrupted.
     """
     if name not in EXPERIMENTS:
         raise InputError(unknown_name(name, EXPERIMENTS, "experiment"))
@@ -91,7 +100,7 @@ def reproduce(
 
 
 def settings_of(row: Row, place: ExperimentContext) -> Settings:
-    """All that the row changes in its preset: what its search chose, before its own changes, before the budget's."""
+    """Return the changes of a row to its preset: those of its search override its own, which override the budget's."""
     chosen: dict[str, Any] = {}
     if row.search is not None:
         record = search_record(row, place)
@@ -102,7 +111,7 @@ def settings_of(row: Row, place: ExperimentContext) -> Settings:
 
 
 def run_of(row: Row, seed: int, place: ExperimentContext) -> tuple[Config, Path, Settings]:
-    """The row's config and folder, and its changes to the preset. A preset as it is has one folder for everybody."""
+    """Return the config and folder of a row and its changes to the preset; unchanged presets share one folder."""
     settings = {**settings_of(row, place), "seed": seed}
     plain = preset(row.preset, row.learner).with_settings(seed=seed)
     config = plain.with_settings(**settings)
@@ -112,7 +121,7 @@ def run_of(row: Row, seed: int, place: ExperimentContext) -> tuple[Config, Path,
 
 
 def train_if_needed(row: Row, seed: int, place: ExperimentContext) -> bool:
-    """Choose the row's settings and train its run, or go on with either. False if a person stopped it."""
+    """Select the settings of a row and train its run, resuming both; return False if interrupted."""
     if row.search is not None and not search_if_needed(row.search, place):
         return False
     config, folder, settings = run_of(row, seed, place)
@@ -124,12 +133,12 @@ def train_if_needed(row: Row, seed: int, place: ExperimentContext) -> bool:
     except DivergedError:
         if not (folder / "best.json").exists():
             raise
-        print(f"{row.label} diverged: its best checkpoint before that is taken", file=sys.stderr)
+        print(f"{row.label} diverged: its best checkpoint before that is used", file=sys.stderr)
         return True
 
 
 def trained_part(row: Row, place: ExperimentContext) -> Row | None:
-    """The row with those of its seeds that are trained to their end; None if there is none."""
+    """Return the row with the seeds whose training is complete, or None if there are none."""
     if row.search is not None and place.budget.trial is not None and not search_file(row.search, place).exists():
         return None
     configs = {seed: run_of(row, seed, place)[:2] for seed in row.seeds}
@@ -138,28 +147,28 @@ def trained_part(row: Row, place: ExperimentContext) -> Row | None:
 
 
 def search_file(search: Search, place: ExperimentContext) -> Path:
-    """Where the record of a search is kept."""
+    """Return the file of a search record."""
     return place.folder / "search" / f"{search.name}.json"
 
 
 def search_record(row: Row, place: ExperimentContext) -> dict[str, Any] | None:
-    """What the row's search tried and chose; None if nothing is searched for."""
+    """Read the candidates and the selection of a row's search; None if there is no search."""
     if row.search is None or place.budget.trial is None:
         return None
     return files.read_json(search_file(row.search, place))
 
 
 def search_if_needed(search: Search, place: ExperimentContext) -> bool:
-    """Train every candidate for a while and keep the record of all of them. False if a person stopped it."""
+    """Train every candidate briefly and record the results; return False if interrupted."""
     path = search_file(search, place)
     if place.budget.trial is None:
         return True
     about = {"preset": search.preset, "base": dict(search.base), "trial": dict(place.budget.trial)}
     if path.exists():
-        known = files.read_json(path)
-        same_candidates = [one["settings"] for one in known["candidates"]] == plain_data(search.candidates)
-        if not same_candidates or {name: known.get(name) for name in about} != plain_data(about):
-            raise RunError(f"{path} is the record of another search: remove it and its runs to search anew")
+        record = files.read_json(path)
+        same_candidates = [one["settings"] for one in record["candidates"]] == as_json(search.candidates)
+        if not same_candidates or {name: record.get(name) for name in about} != as_json(about):
+            raise RunError(f"{path} is the record of another search: remove it and its runs to search again")
         return True
     trials = []
     for index in range(len(search.candidates)):
@@ -176,13 +185,13 @@ def search_if_needed(search: Search, place: ExperimentContext) -> bool:
     return True
 
 
-def plain_data(value: Any) -> Any:
-    """The value as it comes back from a JSON file."""
+def as_json(value: Any) -> Any:
+    """Convert a value to what a JSON file gives back."""
     return json.loads(json.dumps(value))
 
 
 def try_out(search: Search, index: int, place: ExperimentContext) -> dict[str, Any] | None:
-    """One candidate's short training: what it scored on validation tasks, nothing if it diverged. None if stopped."""
+    """Train one candidate briefly and return its validation score, empty if it diverged; None if interrupted."""
     candidate = search.candidates[index]
     settings = {**(place.budget.trial or {}), **search.base, **candidate, "seed": 0}
     folder = search_file(search, place).parent / f"{search.name}-{index}"
@@ -199,12 +208,12 @@ def try_out(search: Search, index: int, place: ExperimentContext) -> dict[str, A
 
 
 def last_of(folder: Path) -> dict[str, Any]:
-    """What is known of a run's last checkpoint."""
+    """Read the record of the last checkpoint of a run."""
     return files.read_json(folder / "last.json")
 
 
 def finished(folder: Path, config: Config) -> bool:
-    """Is this run there and trained to its end? One of other settings is refused."""
+    """Return whether a run is trained completely; raise an error if it has other settings."""
     if not (folder / "run.json").exists():
         return False
     folders.check_same_config(folder, to_json(config))
@@ -212,7 +221,7 @@ def finished(folder: Path, config: Config) -> bool:
 
 
 def train_in_own_process(name: str, learner: str | None, settings: Settings, folder: Path) -> bool:
-    """`metagrove train`, so that its command and its peak memory are its own. False if a person stopped it."""
+    """Run `metagrove train` in a subprocess, for its command and peak memory; return False if interrupted."""
     arguments = ["train", name, *(["--learner", learner] if learner else []), *flags(settings), "--out", str(folder)]
     arguments += ["--resume"] if (folder / "run.json").exists() else []
     code = run_and_wait([sys.executable, "-m", "metagrove", *arguments])
@@ -223,7 +232,7 @@ def train_in_own_process(name: str, learner: str | None, settings: Settings, fol
 
 
 def run_and_wait(command: list[str]) -> int:
-    """The command's exit code. Ctrl-C reaches it too, and it is given the time to save."""
+    """Run a command and return its exit code; on Ctrl-C, wait until it has saved its state."""
     with subprocess.Popen(command) as process:
         try:
             return process.wait()
@@ -232,7 +241,7 @@ def run_and_wait(command: list[str]) -> int:
 
 
 def flags(settings: Settings) -> list[str]:
-    """The settings as `metagrove train` takes them."""
+    """Convert settings to flags of `metagrove train`."""
     given: list[str] = []
     for name, value in settings.items():
         flag = name.replace("_", "-")
@@ -244,12 +253,12 @@ def flags(settings: Settings) -> list[str]:
 
 
 def evaluate_rows(rows: list[Row], place: ExperimentContext) -> list[dict[str, Any]]:
-    """Every seed's evaluation, their mean and spread, and how the settings were chosen."""
-    yardsticks: dict[Any, Any] = {}
+    """Evaluate all seeds of all rows; return their scores, mean and std, and the search records."""
+    references: dict[Any, Any] = {}
     results = []
     for row in rows:
         print(f"evaluating {row.label}", file=sys.stderr)
-        seeds = [evaluate_seed(row, seed, place, yardsticks) for seed in row.seeds]
+        seeds = [evaluate_seed(row, seed, place, references) for seed in row.seeds]
         values = [one["evaluation"]["value"] for one in seeds]
         results.append(
             {
@@ -265,13 +274,13 @@ def evaluate_rows(rows: list[Row], place: ExperimentContext) -> list[dict[str, A
     return results
 
 
-def evaluate_seed(row: Row, seed: int, place: ExperimentContext, yardsticks: dict[Any, Any]) -> dict[str, Any]:
-    """One run on many tasks and, as the paper has it, on the first 4,000 of them."""
+def evaluate_seed(row: Row, seed: int, place: ExperimentContext, references: dict[Any, Any]) -> dict[str, Any]:
+    """Evaluate one run on many tasks and, as in the paper, on the first 4,000 of them."""
     _, folder, _ = run_of(row, seed, place)
     run, stored, last = load(folder), files.read_json(folder / "run.json"), last_of(folder)
     run, scores = scored(run, row, place)
     families = run.config.source.family_names
-    yardstick, its_step, its_label = yardstick_of(yardsticks, run, row.label, seed, scores)
+    reference, its_step, its_label = find_reference(references, run, row.label, seed, scores)
     few = dataclasses.replace(
         scores, by_step=scores.by_step[:PAPER_TASKS], family=scores.family[:PAPER_TASKS], shares=None
     )
@@ -283,7 +292,7 @@ def evaluate_seed(row: Row, seed: int, place: ExperimentContext, yardsticks: dic
         "test_seed": place.experiment.test_seed,
         "evaluation": summarize(scores, families, step=run.inner_steps, metric=run.metric),
         "evaluation_4000": summarize(few, families, step=run.inner_steps, metric=run.metric),
-        "paired_difference": {"to": its_label, **compare(scores, run.inner_steps, yardstick, its_step, families)},
+        "paired_difference": {"to": its_label, **compare(scores, run.inner_steps, reference, its_step, families)},
         **({"scores": every_score(scores, run)} if place.experiment.keep_scores else {}),
         **({"data": checksums} if checksums else {}),
         **(stream_story(run, records) if isinstance(source, Stream) else {}),
@@ -301,11 +310,11 @@ def evaluate_seed(row: Row, seed: int, place: ExperimentContext, yardsticks: dic
     }
 
 
-def yardstick_of(
-    yardsticks: dict[Any, Any], run: Run, label: str, seed: int, scores: Scores
+def find_reference(
+    references: dict[Any, Any], run: Run, label: str, seed: int, scores: Scores
 ) -> tuple[Scores, int, str]:
-    """What a run is compared with: of the source's first row the same seed, or its first seed."""
-    of_source = yardsticks.setdefault(run.config.source, {})
+    """Return what a run is compared with: the same seed of the first row of its source, or its first seed."""
+    of_source = references.setdefault(run.config.source, {})
     first = next(iter(of_source.values()), None)
     if first is None or first[2] == label:
         of_source[seed] = (scores, run.inner_steps, label)
@@ -313,21 +322,21 @@ def yardstick_of(
 
 
 def every_score(scores: Scores, run: Run) -> dict[str, str]:
-    """Each test task's score at the chosen number of steps, by family, as numbers with blanks between."""
+    """Format the score of each test task at the selected number of steps, by family, separated by spaces."""
     values, names = scores.after(run.inner_steps), run.config.source.family_names
     return {name: " ".join(f"{one:.5g}" for one in values[scores.family == i]) for i, name in enumerate(names)}
 
 
 def final_training(records: list[dict[str, Any]], last_steps: int) -> dict[str, float]:
-    """Mean loss, and accuracy where it was written down, of the last meta-steps; each record is the mean of a block."""
+    """Compute the mean loss, and accuracy if recorded, of the last meta-steps; a record is the mean of a block."""
     trained = [record for record in records if "loss" in record]  # a stream's step 0 has none
     last = [record for record in trained if record["step"] > trained[-1]["step"] - last_steps]
-    known = [name for name in ("loss", "accuracy") if all(name in record for record in last)]
-    return {name: float(np.mean([record[name] for record in last])) for name in known}
+    recorded = [name for name in ("loss", "accuracy") if all(name in record for record in last)]
+    return {name: float(np.mean([record[name] for record in last])) for name in recorded}
 
 
 def scored(run: Run, row: Row, place: ExperimentContext) -> tuple[Run, Scores]:
-    """The run with its number of inner steps at test chosen, and its scores; both are kept in its folder."""
+    """Select the number of inner steps at test time and score the run; both are cached in its folder."""
     experiment, num_tasks = place.experiment, min(place.experiment.tasks, place.budget.tasks)
     most = row.max_eval_inner_steps or experiment.max_eval_inner_steps
     what = f"{run.about['sha256'][:12]}-{experiment.test_seed}-{num_tasks}-{most}"
@@ -352,7 +361,7 @@ def scored(run: Run, row: Row, place: ExperimentContext) -> tuple[Run, Scores]:
 
 
 def with_steps_chosen(run: Run, most: int | None) -> Run:
-    """The run with its number of inner steps at test chosen among 0 to `most`, on the validation tasks."""
+    """Select the number of inner steps at test time from 0 to `most` on validation tasks."""
     if most is None:
         return run
     config = run.config.with_settings(max_eval_inner_steps=most)
@@ -361,7 +370,7 @@ def with_steps_chosen(run: Run, most: int | None) -> Run:
 
 
 def publish(row: Row, result: dict[str, Any], place: ExperimentContext, models: Path) -> None:
-    """Copy the seed with the best validation to where released models are kept."""
+    """Copy the seed with the best validation score to the folder of released models."""
     if row.release is None:
         return
     best = chosen_seed(result)

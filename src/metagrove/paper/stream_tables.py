@@ -1,4 +1,4 @@
-"""Tables of the experiments on streams; see `show.tables`."""
+"""Tables of the experiments on streams."""
 
 import math
 from typing import Any
@@ -7,18 +7,18 @@ Result = dict[str, Any]
 
 
 def errors(result: Result) -> list[list[str]]:
-    """Every method's test score beside the paper's, seed by seed, and its paired difference to the first row's."""
-    heading = ["", "paper", "mean of seeds ± sd", "each seed ± CI", "minus HSML-D of the same seed ± CI", "clusters"]
+    """Test score of every method with the paper's, by seed, and its paired difference to the first row."""
+    heading = ["", "paper", "mean of seeds ± std", "each seed ± CI", "minus HSML-D of the same seed ± CI", "clusters"]
     rows = []
     for row in result["rows"]:
-        spread = "" if row["sd_over_seeds"] is None else f" ± {row['sd_over_seeds']:.3f}"
+        std = "" if row["sd_over_seeds"] is None else f" ± {row['sd_over_seeds']:.3f}"
         seeds = [one["evaluation"] for one in row["seeds"]]
         paired = [one["paired_difference"] for one in row["seeds"]]
         rows.append(
             [
                 row["label"],
                 row["paper"] or "",
-                f"{row['mean_over_seeds']:.3f}{spread}",
+                f"{row['mean_over_seeds']:.3f}{std}",
                 ", ".join(f"{one['value']:.3f} ± {one['value_ci95']:.3f}" for one in seeds),
                 ", ".join(f"{one['difference']:+.3f} ± {one['ci95']:.3f}" for one in paired if one["ci95"]),
                 ", ".join(str(tuple(one["clusters"])) if one["clusters"] else "none" for one in row["seeds"]),
@@ -28,17 +28,17 @@ def errors(result: Result) -> list[list[str]]:
 
 
 def events(result: Result) -> list[list[str]]:
-    """Each growth: when, from what to what, how much it changed, and how far the clusters are used at the end."""
+    """Growth events: step, numbers of clusters, change of predictions, and final shares of the clusters."""
     heading = [
         "",
         "seed",
         "meta-step",
         "clusters",
-        "last window",
-        "this window",
+        "previous window",
+        "current window",
         "ratio or t",
-        "answers changed",
-        "shares at the end",
+        "predictions changed",
+        "final shares",
     ]
     rows = []
     for row in result["rows"]:
@@ -62,7 +62,7 @@ def events(result: Result) -> list[list[str]]:
 
 
 def transfers(result: Result) -> list[list[str]]:
-    """What each run kept and what it knew beforehand: positive is better, of forgetting negative."""
+    """Backward and forward transfer (higher is better) and forgetting (lower is better)."""
     heading = ["", "seed", "backward transfer", "forward transfer", "forgetting"]
     return [heading] + [
         [
@@ -77,12 +77,12 @@ def transfers(result: Result) -> list[list[str]]:
 
 
 def signed(value: float | None) -> str:
-    """A number with its sign; nothing where there is none."""
+    """Format a number with its sign; empty if there is none."""
     return "" if value is None else f"{value:+.3f}"
 
 
 def cost(result: Result) -> list[list[str]]:
-    """What a step costs before and after a growth, and with masked clusters instead."""
+    """Cost of a meta-step before and after growth, and with masked clusters instead."""
     heading = ["", "compile, s", "meta-steps/s"]
     return [heading] + [
         [row["what"], f"{row['compile_seconds']:.1f}", f"{row['steps_per_second']:.1f}"] for row in result["rows"]
@@ -90,7 +90,7 @@ def cost(result: Result) -> list[list[str]]:
 
 
 def false_alarms(result: Result) -> list[list[str]]:
-    """What each detector would have done on runs whose tasks never change."""
+    """False alarms of each detector on runs whose tasks never change."""
     detectors = list(result["rows"][0]["detectors"])
     heading = ["run", *(cell for name in detectors for cell in (f"{name}: alarms", "nearest", "windows"))]
     rows = []

@@ -12,18 +12,19 @@ from typing import Any
 
 from metagrove.evaluate.summaries import chosen_seed
 from metagrove.paper import image_tables, own_tables, stream_tables
+from metagrove.paper.names import display_name
 
 RESULTS = Path("results")
 
 
 def toy(result: dict[str, Any]) -> list[list[str]]:
-    """Error of each row of the toy experiment."""
+    """Error of each row of the experiment with HSML and MAML on functions."""
     heading = [
         "",
         "paper, 4,000 tasks",
-        "ours, 4,000 tasks ± CI",
-        "ours, 40,000 tasks ± CI",
-        "mean of seeds ± sd",
+        "here, 4,000 tasks ± CI",
+        "here, 40,000 tasks ± CI",
+        "mean of seeds ± std",
         "after 5 / 10 steps",
         "cluster NMI",
     ]
@@ -31,14 +32,14 @@ def toy(result: dict[str, Any]) -> list[list[str]]:
     for row in result["rows"]:
         best = chosen_seed(row)
         many, few = best["evaluation"], best["evaluation_4000"]
-        spread = f" ± {row['sd_over_seeds']:.3f} ({len(row['seeds'])})" if row["sd_over_seeds"] is not None else " (1)"
+        std = f" ± {row['sd_over_seeds']:.3f} ({len(row['seeds'])})" if row["sd_over_seeds"] is not None else " (1)"
         rows.append(
             [
                 row["label"],
                 row["paper"] or "",
                 f"{few['value']:.3f} ± {few['value_ci95']:.3f}",
                 f"{many['value']:.3f} ± {many['value_ci95']:.3f}",
-                f"{row['mean_over_seeds']:.3f}{spread}",
+                f"{row['mean_over_seeds']:.3f}{std}",
                 f"{many['by_step'][5]:.3f} / {many['by_step'][10]:.3f}",
                 f"{many['clustering']['nmi']:.2f}" if many["clustering"] else "",
             ]
@@ -47,7 +48,7 @@ def toy(result: dict[str, Any]) -> list[list[str]]:
 
 
 def by_family(result: dict[str, Any]) -> list[list[str]]:
-    """The same by family of functions."""
+    """Error of each row by family of functions."""
     best = {row["label"]: chosen_seed(row)["evaluation"] for row in result["rows"]}
     families = next(iter(best.values()))["by_family"]
     return [["", *families]] + [
@@ -57,7 +58,7 @@ def by_family(result: dict[str, Any]) -> list[list[str]]:
 
 
 def speed(result: dict[str, Any]) -> list[list[str]]:
-    """Meta-steps a second and what they cost."""
+    """Meta-steps per second, compile time and memory."""
     heading = ["", "meta-steps/s", "compile, s", "peak memory, MB"]
     return [heading] + [
         [r["what"], f"{r['steps_per_second']:.1f}", f"{r['compile_seconds']:.1f}", f"{r['peak_memory_mb']:.0f}"]
@@ -66,8 +67,8 @@ def speed(result: dict[str, Any]) -> list[list[str]]:
 
 
 def scale(result: dict[str, Any]) -> list[list[str]]:
-    """The same for more tasks a meta-step."""
-    heading = ["", "tasks a meta-step", "meta-steps/s", "tasks/s", "peak memory, MB"]
+    """Speed for larger meta-batches."""
+    heading = ["", "tasks per meta-step", "meta-steps/s", "tasks/s", "peak memory, MB"]
     return [heading] + [
         [
             r["what"],
@@ -81,7 +82,7 @@ def scale(result: dict[str, Any]) -> list[list[str]]:
 
 
 def clusters(result: dict[str, Any]) -> list[list[str]]:
-    """Validation error of short trainings that differ in their clusters alone."""
+    """Validation error of short trainings that differ only in their clusters."""
     heading = ["clusters", "meta-steps", "validation error ± CI", "seeds"]
     return [heading] + [
         [r["clusters"], f"{r['meta_steps']:,}", f"{r['validation']['value']:.3f} ± {r['validation']['ci95']:.3f}", "1"]
@@ -90,10 +91,10 @@ def clusters(result: dict[str, Any]) -> list[list[str]]:
 
 
 def table1(result: dict[str, Any]) -> list[list[str]]:
-    """Every method's error at 5 and 10 points beside the paper's, and its paired difference to HSML; lowest in bold."""
+    """Error of every method at 5 and 10 points with the paper's, and paired difference to HSML; lowest in bold."""
     heading = ["method"]
     for shots in SHOTS:
-        heading += [f"{shots}, paper", f"{shots}, ours ± CI", "minus HSML ± CI"]
+        heading += [f"{shots}, paper", f"{shots}, here ± CI", "minus HSML ± CI"]
     methods = by_method(result)
     lowest = [min(cells[shots]["value"] for cells in methods.values() if shots in cells) for shots in SHOTS]
     rows = []
@@ -106,11 +107,18 @@ def table1(result: dict[str, Any]) -> list[list[str]]:
     return [heading, *rows]
 
 
+def table1_short(result: dict[str, Any]) -> list[list[str]]:
+    """Error at 5 points of the methods of the paper's table 1, of HSML-A, and of the neural process, for the README."""
+    heading, *rows = table1(result)
+    chosen = ("MAML", "Meta-SGD", "MT-Net", "MUMOMAML", "Neural process", "HSML", "HSML (ours)")
+    return [heading[:4], *(row[:4] for row in rows if row[0] in chosen)]
+
+
 SHOTS = ("5-shot", "10-shot")
 
 
 def by_method(result: dict[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
-    """{method: {shots: evaluation, with the paper's value and the paired difference}}, the yardstick's rows last."""
+    """{method: {shots: evaluation with the paper's value and the paired difference}}, the rows of HSML last."""
     methods: dict[str, dict[str, dict[str, Any]]] = {}
     for row in result["rows"]:
         method, shots = row["label"].rsplit(", ", 1)
@@ -121,7 +129,7 @@ def by_method(result: dict[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def table1_cells(cell: dict[str, Any], *, bold: bool) -> list[str]:
-    """The paper's value, ours, and the difference to HSML."""
+    """Format the paper's value, the value measured here, and the difference to HSML."""
     value = f"{cell['value']:.3f} ± {cell['value_ci95']:.3f}"
     paired = cell["paired"]
     difference = "" if paired["ci95"] == 0 else f"{paired['difference']:+.3f} ± {paired['ci95']:.3f}"
@@ -129,7 +137,7 @@ def table1_cells(cell: dict[str, Any], *, bold: bool) -> list[str]:
 
 
 def table1_by_family(result: dict[str, Any]) -> list[list[str]]:
-    """Every method's error on each family, and its paired difference to HSML there."""
+    """Error of every method by family, and its paired difference to HSML."""
     families = list(chosen_seed(result["rows"][0])["evaluation"]["by_family"])
     rows = []
     for method, cells in by_method(result).items():
@@ -144,7 +152,7 @@ def table1_by_family(result: dict[str, Any]) -> list[list[str]]:
 
 
 def table1_search(result: dict[str, Any]) -> list[list[str]]:
-    """What each method's search tried, and what it chose."""
+    """Candidates of the search for each method, with the selected one in bold."""
     rows, seen = [], set()
     for row in result["rows"]:
         method = row["label"].rsplit(", ", 1)[0]
@@ -154,30 +162,30 @@ def table1_search(result: dict[str, Any]) -> list[list[str]]:
         if base := ", ".join(f"{name} {value}" for name, value in row["search"]["base"].items()):
             method += f" ({base})"
         for index, one in enumerate(row["search"]["candidates"]):
-            settings = ", ".join(f"{name} {value}" for name, value in one["settings"].items()) or "as it is"
+            settings = ", ".join(f"{name} {value}" for name, value in one["settings"].items()) or "default"
             scored = one["validation"]
             value = f"{scored['value']:.3f} ± {scored['ci95']:.3f}" if scored else "diverged"
             settings = f"**{settings}**" if index == row["search"]["chosen"] else settings
             rows.append(["" if index else method, settings, value])
-    return [["method", "tried (chosen in bold)", "validation error ± CI"], *rows]
+    return [["method", "candidates (selected in bold)", "validation error ± CI"], *rows]
 
 
 def table1_cost(result: dict[str, Any]) -> list[list[str]]:
-    """What each method's training took."""
+    """Training cost of each method."""
     heading = ["", "parameters", "inner steps: training / test", "meta-steps/s", "training, min", "peak memory, MB"]
     rows = []
     for row in result["rows"]:
         one = chosen_seed(row)
         steps = one["config"]["learner"].get("inner_steps", 0)
-        known = one["steps_per_second"] is not None
+        timed = one["steps_per_second"] is not None
         rows.append(
             [
                 row["label"],
                 f"{one['parameters']:,}",
                 f"{steps} / {one['evaluation']['steps']}",
-                f"{one['steps_per_second']:.0f}" if known else "",
+                f"{one['steps_per_second']:.0f}" if timed else "",
                 f"{one['training_seconds'] / 60:.1f}",
-                f"{one['peak_memory_mb']:.0f}" if known else "",
+                f"{one['peak_memory_mb']:.0f}" if timed else "",
             ]
         )
     return [heading, *rows]
@@ -188,6 +196,7 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[list[str]]]]] = {
     "toy-by-family": ("toy", by_family),
     "toy-clusters": ("toy-clusters", clusters),
     "table1": ("table1", table1),
+    "table1-short": ("table1", table1_short),
     "table1-by-family": ("table1", table1_by_family),
     "table1-search": ("table1", table1_search),
     "table1-cost": ("table1", table1_cost),
@@ -221,14 +230,14 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[list[str]]]]] = {
 
 
 def markdown(cells: list[list[str]]) -> str:
-    """A table, its first column left and the others right."""
-    lines = [" | ".join(row) for row in cells]
+    """Format a table with display names, its first column left-aligned and the others right-aligned."""
+    lines = [" | ".join(map(display_name, row)) for row in cells]
     lines.insert(1, " | ".join(["---", *["---:"] * (len(cells[0]) - 1)]))
     return "\n".join(f"| {line} |" for line in lines)
 
 
 def fill_in(text: str, results: Path = RESULTS) -> str:
-    """The document with every table made anew from its results."""
+    """Regenerate every table of a document from the results."""
 
     def table(match: re.Match[str]) -> str:
         file, make = TABLES[match[1]]

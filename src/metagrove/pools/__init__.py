@@ -1,1 +1,1 @@
-"""Image pools: download, prepare, verify."""
+"""Image pools: datasets of images that are downloaded, prepared and verified once, and then read from disk."""

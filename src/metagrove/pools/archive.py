@@ -1,7 +1,7 @@
-"""A folder, tar or zip of images, read file by file: nothing is ever unpacked to disk.
+"""Read images from a folder, a tar file or a zip file without extracting anything to disk.
 
-An archive is read from its beginning to its end, twice: once for its listing, once for the images wanted. That is
-the only order in which a compressed tar of many gigabytes can be read at a bearable speed.
+An archive is read sequentially, twice: once to list its members and once to read the selected images. A compressed
+tar file of many gigabytes supports no random access, so any other order would be far slower.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from metagrove.errors import InputError
 
-PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif")
 TABLES = frozenset(
     {
         *("images.txt", "bounding_boxes.txt", "image_class_labels.txt", "classes.txt"),
@@ -24,42 +24,42 @@ TABLES = frozenset(
         *("train.csv", "val.csv", "test.csv"),
     }
 )
-"""Files of the official archives that say which image is what."""
+"""Files of the official archives that hold class labels, bounding boxes and splits."""
 UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
-KNOWN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
-"""Ways of compression that a zip may use."""
+COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+"""Compression methods that a zip file may use."""
 ENCRYPTED = 1
-"""The flag of a file with a password."""
+"""Flag bit of an encrypted member of a zip file."""
 Members = Generator[tuple[str, bytes | None], None, None]
 Want = Callable[[str], bool]
 
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """What a source holds: paths of its images, tables by path, and how many other files."""
+    """Contents of a source: the paths of its images, its tables by path, and the number of other files."""
 
     images: tuple[str, ...]
     tables: dict[str, str]
     others: int
 
     def folder_with(self, table: str) -> str | None:
-        """The folder (with a slash, or empty) of the first table of this name, if there is one."""
+        """Return the folder (ending in a slash, or empty) of the first table of this name, or None."""
         found = sorted(path for path in self.tables if path.rpartition("/")[2] == table)
         return found[0].removesuffix(table) if found else None
 
     def rows(self, path: str, columns: int) -> list[list[str]]:
-        """The lines of a table, split at blanks into so many columns."""
+        """Return the lines of a table, split at whitespace into the given number of columns."""
         if path not in self.tables:
-            raise InputError(f"the archive has no {path}, though its other tables are there: get it again")
+            raise InputError(f"the archive has no {path}, though its other tables are present: download it again")
         rows = [line.split(maxsplit=columns - 1) for line in self.tables[path].splitlines() if line.strip()]
         for number, row in enumerate(rows, 1):
             if len(row) != columns:
-                raise InputError(f"{path}: row {number} has {len(row)} columns, expected {columns}: get it again")
+                raise InputError(f"{path}: row {number} has {len(row)} columns, expected {columns}: download it again")
         return rows
 
 
 def listing(source: Path) -> Listing:
-    """Everything that can be known without opening an image."""
+    """List the images, tables and other files of a source without decoding any image."""
     images, tables, others = [], {}, 0
     for path, content in members(source, is_table):
         if content is not None:
@@ -72,7 +72,7 @@ def listing(source: Path) -> Listing:
 
 
 def contents(source: Path, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
-    """The wanted files, in the order in which the source holds them."""
+    """Yield the path and content of each selected file, in the order of the source."""
     with contextlib.closing(members(source, lambda path: path in wanted)) as found:
         for path, content in found:
             if content is not None:
@@ -80,33 +80,35 @@ def contents(source: Path, wanted: Collection[str]) -> Iterator[tuple[str, bytes
 
 
 def is_table(path: str) -> bool:
-    """Whether this is one of the official tables."""
+    """Return whether the path names one of the official tables."""
     return path.rpartition("/")[2] in TABLES and not is_hidden(path)
 
 
 def is_image(path: str) -> bool:
-    """Whether the name is that of an image; hidden files and what macOS adds to archives are not."""
-    return path.lower().endswith(PICTURES) and not is_hidden(path)
+    """Return whether the path names an image; hidden files and macOS metadata do not count."""
+    return path.lower().endswith(IMAGE_SUFFIXES) and not is_hidden(path)
 
 
 def is_hidden(path: str) -> bool:
-    """Whether the file or a folder above it is hidden."""
+    """Return whether the file or one of its parent folders is hidden."""
     return any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))
 
 
 def members(source: Path, want: Want) -> Members:
-    """Each regular file of a source: its path, and its content if it is wanted."""
+    """Yield the path of each regular file of a source, and its content if `want(path)` is true."""
     try:
         yield from reader(source)(source, want)
     except InputError:
         raise
     except UNREADABLE as error:
         reason = str(error) or type(error).__name__
-        raise InputError(f"{source} cannot be read ({reason}): it is incomplete or damaged, get it again") from error
+        raise InputError(
+            f"{source} cannot be read ({reason}): it is incomplete or damaged, download it again"
+        ) from error
 
 
 def reader(source: Path) -> Callable[[Path, Want], Members]:
-    """How this source is read."""
+    """Return the function that reads this kind of source: a folder, a tar file or a zip file."""
     if not source.exists():
         raise InputError(f"{source} does not exist: --from takes a folder of images, a tar (also .gz) or a zip")
     if source.is_dir():
@@ -115,11 +117,11 @@ def reader(source: Path) -> Callable[[Path, Want], Members]:
         return tar_members
     if zipfile.is_zipfile(source):
         return zip_members
-    raise InputError(f"{source} is neither a folder nor a tar nor a zip, or is damaged: get it again")
+    raise InputError(f"{source} is neither a folder nor a tar nor a zip, or is damaged: download it again")
 
 
 def folder_members(source: Path, want: Want) -> Members:
-    """Files below a folder, by name."""
+    """Yield the files below a folder, sorted by path."""
     for file in sorted(source.rglob("*")):
         if file.is_file():
             path = printable(file.relative_to(source).as_posix())
@@ -127,7 +129,7 @@ def folder_members(source: Path, want: Want) -> Members:
 
 
 def tar_members(source: Path, want: Want) -> Members:
-    """Files of a tar, compressed or not."""
+    """Yield the files of a tar file, compressed or not."""
     with tarfile.open(source) as tar:
         for member in tar:
             path = inner_path(member.name, source)
@@ -139,39 +141,37 @@ def tar_members(source: Path, want: Want) -> Members:
 
 
 def zip_members(source: Path, want: Want) -> Members:
-    """Files of a zip."""
+    """Yield the files of a zip file."""
     with zipfile.ZipFile(source) as archive:
         for member in archive.infolist():
             path = inner_path(member.filename, source)
             if stat.S_ISLNK(member.external_attr >> 16):
                 refuse_link(member.filename, source)
-            if member.flag_bits & ENCRYPTED or member.compress_type not in KNOWN:
+            if member.flag_bits & ENCRYPTED or member.compress_type not in COMPRESSIONS:
                 raise InputError(
-                    f"{source} holds {path!r} with a password, or compressed in an uncommon way: unpack it and pass "
-                    "the folder"
+                    f"{source} holds {path!r}, which is encrypted or uses an unsupported compression method: extract "
+                    "it and pass the folder"
                 )
             if not member.is_dir():
                 yield path, archive.read(member) if want(path) else None
 
 
 def inner_path(path: str, source: Path) -> str:
-    """A member's path in plain form; one that leads out of the archive is refused."""
+    """Normalise the path of a member; a path that leads out of the archive is rejected."""
     parts = PurePosixPath(path).parts
     if path.startswith("/") or ".." in parts:
-        raise InputError(
-            f"{source} holds {printable(path)!r}, a path that leads out of it: refused, get another archive"
-        )
+        raise InputError(f"{source} holds {printable(path)!r}, a path that leads out of it: use another archive")
     return printable("/".join(parts))
 
 
 def refuse_link(path: str, source: Path) -> None:
-    """Links and devices have no business among images."""
+    """Reject a link or a device among the members of an archive."""
     raise InputError(
-        f"{source} holds {printable(path)!r}, which is a link or a device, not a file: refused; pack the images "
-        "themselves (tar --dereference)"
+        f"{source} holds {printable(path)!r}, which is a link or a device, not a file: pack the images themselves "
+        "(tar --dereference)"
     )
 
 
 def printable(path: str) -> str:
-    """A path whose odd bytes can be printed and stored."""
+    """Replace the bytes of a path that are not valid UTF-8."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

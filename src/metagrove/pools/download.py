@@ -1,4 +1,4 @@
-"""Fetch an official archive: pooch keeps the file and its checksum, a broken transfer goes on where it stopped."""
+"""Download an official archive with pooch: the file is cached and checksummed, an interrupted transfer is resumed."""
 
 import os
 from collections.abc import Iterator
@@ -23,9 +23,13 @@ BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError)
 
 
 def fetch(name: str, official: Official, folder: Path) -> Path:
-    """The archive of a dataset in `folder`, fetched unless it is there and whole.
+    """Return the path of a dataset's archive in `folder`, downloading it unless it is present and intact.
 
-    Where no checksum is published, the first file's own is recorded beside it and asked of every later one.
+    Where no checksum is published, the checksum of the first download is recorded next to the file and required of
+    every later one.
+
+    Raises:
+        InputError: If the dataset has no archive, the download fails, or the checksum differs.
     """
     if official.url is None or official.file is None:
         raise InputError(f"{name} has no official archive to fetch: {by_hand(name, official)}")
@@ -38,7 +42,7 @@ def fetch(name: str, official: Official, folder: Path) -> Path:
         raise
     except ValueError as error:
         raise InputError(
-            f"{official.url} is not the file expected, its checksum is not {expected}; it was thrown away: "
+            f"{official.url} is not the expected file: its checksum is not {expected}, and it was deleted; "
             f"{by_hand(name, official)}"
         ) from error
     except OSError as error:
@@ -49,17 +53,17 @@ def fetch(name: str, official: Official, folder: Path) -> Path:
 
 
 def by_hand(name: str, official: Official) -> str:
-    """What a person can do without the link."""
+    """Describe how to get the archive without the link."""
     return f"get the file from {official.page} and pass it with `metagrove data prepare {name} --from FILE`"
 
 
 def recorded(folder: Path) -> dict[str, str]:
-    """Checksums of files that were fetched without a published one."""
+    """Read the checksums of files that have no published one."""
     return files.read_json(folder / RECORD)["files"] if (folder / RECORD).exists() else {}
 
 
 def record(folder: Path, file: str) -> None:
-    """Remember a file's checksum, and say so."""
+    """Record the checksum of a downloaded file and report it."""
     checksum = f"sha256:{file_sha256(folder / file)}"
     files.write_json(folder / RECORD, {"format": 1, "files": {**recorded(folder), file: checksum}})
     Console(stderr=True).print(
@@ -68,28 +72,28 @@ def record(folder: Path, file: str) -> None:
 
 
 class Resuming:
-    """A downloader for pooch: bytes go to a .part file, which a later call continues by an HTTP range request."""
+    """Downloader for pooch that writes to a .part file, which a later call continues by an HTTP range request."""
 
     def __init__(self, part: Path, hint: str):
         self.part = part
         self.hint = hint
 
     def __call__(self, url: str, output_file: Any, pooch: Any) -> None:
-        """Fetch url into output_file."""
+        """Download `url` to `output_file`."""
         try:
             self.get(url)
         except BROKEN as error:
             had = self.size()
-            again = f"; {had:,} bytes are kept, the same command goes on from there" if had else ""
-            raise InputError(f"{url} could not be fetched ({reason(error)}){again}: {self.hint}") from error
+            again = f"; {had:,} bytes are kept, run the same command to resume" if had else ""
+            raise InputError(f"{url} could not be downloaded ({reason(error)}){again}: {self.hint}") from error
         os.replace(self.part, output_file)
 
     def size(self) -> int:
-        """Bytes fetched so far."""
+        """Return the number of bytes downloaded so far."""
         return self.part.stat().st_size if self.part.exists() else 0
 
     def get(self, url: str) -> None:
-        """Append what is missing; a server that does not know ranges, or a part too long, starts again."""
+        """Append the missing bytes; start again if the server supports no ranges or the .part file is too long."""
         had = self.size()
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={had}-"} if had else {})
         with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
@@ -102,7 +106,7 @@ class Resuming:
                 self.get(url)
 
     def save(self, response: requests.Response, had: int) -> None:
-        """Write the body after the first `had` bytes. It is not decoded: some servers label a .tar.gz as encoded."""
+        """Write the body after the first `had` bytes, undecoded: some servers label a .tar.gz as gzip-encoded."""
         length = response.headers.get("Content-Length")
         columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
         console = Console(stderr=True)
@@ -117,12 +121,12 @@ class Resuming:
 
 
 def chunks(response: requests.Response) -> Iterator[bytes]:
-    """The body as it comes over the wire; a body shorter than announced is an error."""
+    """Iterate over the raw body; a body shorter than announced raises an error."""
     return response.raw.stream(CHUNK, decode_content=False)
 
 
 def reason(error: Exception) -> str:
-    """Why a link is dead, in a few words."""
+    """Describe in a few words why a download failed."""
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return f"the server says {error.response.status_code} {error.response.reason}"
     return "no connection" if isinstance(error, requests.ConnectionError) else str(error) or type(error).__name__

@@ -1,7 +1,7 @@
-"""How images lie in a source: each layout turns a listing into images with their class, or says None.
+"""Directory layouts of image sources: each layout turns a listing into labelled images, or returns None.
 
 The official archives of Describable Textures and FGVCx Fungi are plain class folders (dtd/images/banded/*.jpg,
-images/10000_Suillus_granulatus/*.jpg), so `class_folders` reads them like anybody's own images.
+images/10000_Suillus_granulatus/*.jpg), so `class_folders` reads them like a user's own images.
 """
 
 import csv
@@ -25,7 +25,7 @@ SPLIT_FOLDERS = {
 
 @dataclasses.dataclass(frozen=True)
 class ImageFile:
-    """One image; the box is (left, top, right, bottom), the split is None where the source has no split."""
+    """One image with its class, its box (left, top, right, bottom) and its split, if the source has them."""
 
     class_name: str
     path: str
@@ -37,7 +37,7 @@ Layout = Callable[[Listing], list[ImageFile] | None]
 
 
 def cub(listing: Listing) -> list[ImageFile] | None:
-    """CUB-200-2011: tables by image number beside images/; a box is x, y, width, height."""
+    """Read CUB-200-2011: tables indexed by image number next to images/; a box is x, y, width, height."""
     root = listing.folder_with("bounding_boxes.txt")
     if root is None:
         return None
@@ -54,7 +54,7 @@ def cub(listing: Listing) -> list[ImageFile] | None:
 
 
 def fgvc(listing: Listing) -> list[ImageFile] | None:
-    """FGVC-Aircraft: variants and boxes by image number; a box is its first and last column and row, from 1."""
+    """Read FGVC-Aircraft: variants and boxes by image number; a box is left, top, right, bottom, counted from 1."""
     root = listing.folder_with("images_variant_trainval.txt")
     if root is None:
         return None
@@ -69,7 +69,7 @@ def fgvc(listing: Listing) -> list[ImageFile] | None:
 
 
 def ravi(listing: Listing) -> list[ImageFile] | None:
-    """MiniImagenet after Ravi & Larochelle: train.csv, val.csv and test.csv (filename, label), images in images/."""
+    """Read MiniImagenet as split by Ravi & Larochelle: {train,val,test}.csv (filename, label) and images/."""
     if listing.folder_with("train.csv") is None:
         return None
     by_name = {path.rpartition("/")[2]: path for path in listing.images}
@@ -78,13 +78,13 @@ def ravi(listing: Listing) -> list[ImageFile] | None:
         path = f"{listing.folder_with(f'{part}.csv') or ''}{part}.csv"
         for row in csv.DictReader(listing.tables.get(path, "").splitlines()):
             if not row.get("filename") or not row.get("label"):
-                raise InputError(f"{path} has no columns filename and label: get the one of Ravi & Larochelle")
+                raise InputError(f"{path} has no columns filename and label: use the file of Ravi & Larochelle")
             images.append(ImageFile(row["label"], by_name.get(row["filename"], f"images/{row['filename']}")))
     return images
 
 
 def class_folders(listing: Listing) -> list[ImageFile] | None:
-    """class/*.jpg, with or without train, val and test above, within any number of enclosing folders."""
+    """Read class/*.jpg, optionally below train/, val/ and test/, inside any number of enclosing folders."""
     parts = without_enclosing([path.split("/") for path in listing.images])
     named = zip(parts, listing.images, strict=True)
     if not any(is_split(inner) for inner in parts):
@@ -95,29 +95,29 @@ def class_folders(listing: Listing) -> list[ImageFile] | None:
 
 
 def without_enclosing(paths: list[list[str]]) -> list[list[str]]:
-    """Paths without the folders that hold everything, down to the splits or the classes."""
+    """Strip the folders that all paths share, down to the split or class folders."""
     while paths and min(map(len, paths)) > 2 and len({path[0] for path in paths}) == 1 and not is_split(paths[0]):
         paths = [path[1:] for path in paths]
     return paths
 
 
 def is_split(path: list[str]) -> bool:
-    """Whether this image lies in a class folder below train, val or test."""
+    """Return whether this image lies in a class folder below train, val or test."""
     return len(path) > 2 and path[0].lower() in SPLIT_FOLDERS
 
 
 def entry(table: dict[str, T], number: str, name: str) -> T:
-    """The row of one image or class, which must be there."""
+    """Return the row of one image or class, which must exist."""
     if number not in table:
-        raise InputError(f"{name} has no row for {number}, which another table names: get the archive again")
+        raise InputError(f"{name} has no row for {number}, which another table names: download the archive again")
     return table[number]
 
 
 def numbers(words: list[str]) -> list[float]:
-    """A box's four numbers."""
+    """Parse the four numbers of a bounding box."""
     try:
         return [float(word) for word in words]
     except ValueError as error:
         raise InputError(
-            f"a bounding box reads {' '.join(words)!r}, expected four numbers: get the archive again"
+            f"a bounding box reads {' '.join(words)!r}, expected four numbers: download the archive again"
         ) from error

@@ -1,7 +1,7 @@
-"""The five published datasets of the paper, as data: where they come from, how they lie, how many images are used.
+"""The five published image datasets of the paper: origin, directory layout and number of images per class.
 
-The class splits are those of the paper's appendix B, by name, in splits.json; MiniImagenet's are Ravi & Larochelle's.
-The paper does not tell which images of a class it took, only how many: the first so many by file name are taken here.
+The class splits of appendix B are stored by class name in splits.json; those of MiniImagenet are Ravi & Larochelle's.
+The paper states how many images of each class it uses but not which ones: here the first ones by file name are used.
 """
 
 import dataclasses
@@ -15,25 +15,25 @@ from metagrove.pools import layouts
 
 @dataclasses.dataclass(frozen=True)
 class Official:
-    """A published dataset. `checksum` is as pooch writes it, or None where none is published."""
+    """A published dataset; `checksum` has the form that pooch expects, or is None where none is published."""
 
     about: str
     images: int
-    """Images of a class that the paper uses."""
+    """Images per class that the paper uses."""
     page: str
-    """Where a person finds it."""
+    """Home page of the dataset."""
     url: str | None = None
     checksum: str | None = None
     layout: layouts.Layout | None = None
-    """None: plain class folders."""
+    """Directory layout of the archive; None means plain class folders."""
 
     @property
     def file(self) -> str | None:
-        """The archive's own name."""
+        """File name of the archive, or None if there is no archive."""
         return None if self.url is None else self.url.rpartition("/")[2]
 
     def at(self, url: str | None) -> "Official":
-        """The same dataset, fetched from a mirror."""
+        """Return the same dataset with another download URL, if one is given."""
         return self if url is None else dataclasses.replace(self, url=url)
 
 
@@ -79,15 +79,15 @@ OFFICIAL = {
 
 @functools.cache
 def splits() -> dict[str, dict[str, list[str]]]:
-    """Class names by dataset and meta-split."""
+    """Load the class names by dataset and meta-split."""
     return json.loads(importlib.resources.files("metagrove.pools").joinpath("splits.json").read_text(encoding="utf-8"))
 
 
 def normal(name: str) -> str:
-    """A class name as it is compared: lower case, letters and digits only."""
+    """Normalise a class name for comparison: lower case, letters and digits only."""
     return "".join(character for character in name.lower() if character.isalnum())
 
 
 def without_number(name: str) -> str:
-    """A class folder's name without the number that CUB (001.) and Fungi (10000_) put first."""
+    """Strip the number that CUB (001.) and Fungi (10000_) put in front of a class name."""
     return re.sub(r"^\d+[._]", "", name)

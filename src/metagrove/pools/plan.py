@@ -1,4 +1,4 @@
-"""Which images go into a pool, in which class and meta-split, decided from a listing alone."""
+"""Plan a pool from a listing: select its images and assign every class to a meta-split."""
 
 import dataclasses
 import random
@@ -18,7 +18,7 @@ Classes = dict[str, list[ImageFile]]
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """One class to be: its images in order of file name."""
+    """A class of the planned pool, with its images sorted by file name."""
 
     name: str
     split: str
@@ -27,7 +27,7 @@ class Planned:
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """What a pool must have, and how classes are split where nobody has split them."""
+    """Minimum size of a pool, and how classes are split if the source defines no split."""
 
     min_images: int = 16
     ways: int = 5
@@ -36,49 +36,53 @@ class Rules:
 
     def __post_init__(self):
         if min(self.shares) < 0 or sum(self.shares) <= 0:
-            raise InputError(f"splits must be three shares of at least 0, such as 64 16 20; got {self.shares}")
+            raise InputError(f"splits must be three proportions of at least 0, such as 64 16 20; got {self.shares}")
         if self.min_images < 1 or self.ways < 1:
             raise InputError(f"min-images and ways must be at least 1; got {self.min_images} and {self.ways}")
 
 
 def plan(name: str, source: Path, found: Listing, rules: Rules) -> tuple[list[Planned], str]:
-    """The classes of a pool and, in words, how they were split; all problems of the listing are reported at once."""
+    """Return the classes of a pool and a description of their split.
+
+    Raises:
+        InputError: If the listing cannot make a pool; the message names all problems at once.
+    """
     images = find_images(name, found)
     if not images:
         raise InputError(f"{source} holds no images in class folders: expected class/*.jpg or train/class/*.jpg")
     classes, how, problems = divide(name, images, rules)
     present = set(found.images)
-    problems += [f"{one.path} is listed but not there" for c in classes for one in c.images if one.path not in present]
+    problems += [f"{one.path} is listed but missing" for c in classes for one in c.images if one.path not in present]
     problems += [
         f"class {one.name!r} has {len(one.images)} images, needs {rules.min_images} (--min-images)"
         for one in classes
         if len(one.images) < rules.min_images
     ]
     problems += too_few_classes(classes, rules)
-    complain(source, problems, f" as {name}, {PAPER} (images of your own need another name)" * (how == PAPER))
+    raise_problems(source, problems, f" as {name}, {PAPER} (images of your own need another name)" * (how == PAPER))
     return classes, how
 
 
 def find_images(name: str, found: Listing) -> list[ImageFile]:
-    """The images of a source: by the official layout of that name if it is there, else by class folders."""
+    """Find the images of a source by the official layout of that name if it matches, else by class folders."""
     layout = OFFICIAL[name].layout if name in OFFICIAL else None
     return (layout and layout(found)) or class_folders(found) or []
 
 
 def divide(name: str, images: list[ImageFile], rules: Rules) -> tuple[list[Planned], str, list[str]]:
-    """Classes with their meta-split, how they got it, and what is wrong with that."""
+    """Assign classes to meta-splits; return the classes, a description of the split, and the problems."""
     if any(image.split for image in images):
-        classes, problems = as_given(images)
+        classes, problems = given_split(images)
         return classes, "as in the source", problems
     if name in OFFICIAL:
-        classes, problems = by_name(name, images)
+        classes, problems = paper_split(name, images)
         return classes, PAPER, problems
     shares = "/".join(f"{share:g}" for share in rules.shares)
-    return drawn(images, rules), f"drawn in the ratio {shares} with seed {rules.seed}", []
+    return random_split(images, rules), f"drawn in the ratio {shares} with seed {rules.seed}", []
 
 
-def as_given(images: list[ImageFile]) -> tuple[list[Planned], list[str]]:
-    """Classes as they lie below train, val and test; no class may lie in two of them."""
+def given_split(images: list[ImageFile]) -> tuple[list[Planned], list[str]]:
+    """Use the split of the source's train, val and test folders; a class in two of them is a problem."""
     classes = [
         planned(class_name, split, members)
         for split in SPLITS
@@ -88,15 +92,15 @@ def as_given(images: list[ImageFile]) -> tuple[list[Planned], list[str]]:
     for one in classes:
         where.setdefault(one.name, []).append(one.split)
     return classes, [
-        f"class {class_name!r} lies in {' and '.join(found)}: meta-splits share no class, take the split folders away "
-        "to have the classes divided"
+        f"class {class_name!r} lies in {' and '.join(found)}: meta-splits share no class, remove the split folders to "
+        "have the classes split at random"
         for class_name, found in where.items()
         if len(found) > 1
     ]
 
 
-def by_name(name: str, images: list[ImageFile]) -> tuple[list[Planned], list[str]]:
-    """The paper's classes, matched by normal form, with as many images as it uses; each missing one is a problem."""
+def paper_split(name: str, images: list[ImageFile]) -> tuple[list[Planned], list[str]]:
+    """Use the paper's classes, matched by name, and its number of images; a missing class is a problem."""
     found: Classes = {}
     for class_name, members in by_class(images).items():
         for form in {normal(class_name), normal(without_number(class_name))}:
@@ -112,8 +116,8 @@ def by_name(name: str, images: list[ImageFile]) -> tuple[list[Planned], list[str
     return classes, missing
 
 
-def drawn(images: list[ImageFile], rules: Rules) -> list[Planned]:
-    """Classes shuffled with a seed and cut into train, validation and test by the shares."""
+def random_split(images: list[ImageFile], rules: Rules) -> list[Planned]:
+    """Shuffle the classes with a seed and split them into train, validation and test by the given proportions."""
     classes = by_class(images)
     names = sorted(classes)
     random.Random(rules.seed).shuffle(names)
@@ -124,7 +128,7 @@ def drawn(images: list[ImageFile], rules: Rules) -> list[Planned]:
 
 
 def by_class(images: Iterable[ImageFile]) -> Classes:
-    """Images under their class, classes by name."""
+    """Group images by class, sorted by class name."""
     classes: Classes = {}
     for image in images:
         classes.setdefault(image.class_name, []).append(image)
@@ -132,24 +136,24 @@ def by_class(images: Iterable[ImageFile]) -> Classes:
 
 
 def planned(name: str, split: str, images: list[ImageFile], limit: int | None = None) -> Planned:
-    """A class with its first images by file name, each once."""
+    """Make a class from its first images by file name, without duplicates."""
     ordered = sorted({image.path: image for image in images}.items())
     return Planned(name, split, tuple(image for _, image in ordered[:limit]))
 
 
 def too_few_classes(classes: list[Planned], rules: Rules) -> list[str]:
-    """The meta-splits from which no task can be drawn."""
+    """Describe the meta-splits with too few classes to draw a task from."""
     counts = {split: sum(one.split == split for one in classes) for split in SPLITS}
     return [
-        f"the {split} split has {count} classes, needs {rules.ways} (--ways; --splits changes the shares where classes "
-        "are drawn)"
+        f"the {split} split has {count} classes, needs {rules.ways} (--ways; --splits changes the proportions of a "
+        "random split)"
         for split, count in counts.items()
         if count < rules.ways
     ]
 
 
-def complain(source: Path, problems: list[str], what: str = "") -> None:
-    """Raise if there are problems: the first ten by name, then how many more; `what` says what was to be prepared."""
+def raise_problems(source: Path, problems: list[str], what: str = "") -> None:
+    """Raise an InputError that lists the first ten problems and counts the others; do nothing if there are none."""
     if problems:
         more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
         raise InputError("\n  ".join([f"{source} was not prepared{what}:", *problems[:SHOWN], *more]))

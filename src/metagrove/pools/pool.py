@@ -1,7 +1,7 @@
 """A pool: all images of one dataset at one size, in a folder of two files.
 
-images.npy   (n, size, size, 3) uint8, images of a class side by side
-index.json   name, size, classes in order with their meta-split and number of images, checksums, where it came from
+images.npy   (n, size, size, 3) uint8, the images of a class stored contiguously
+index.json   name, size, classes in order with their meta-split and number of images, checksums, origin
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ SPLITS = ("train", "validation", "test")
 
 @dataclasses.dataclass(frozen=True)
 class ImageClass:
-    """One class: its meta-split, and where its images lie."""
+    """One class: its meta-split, and the index of its first image and the number of its images."""
 
     name: str
     split: str
@@ -30,7 +30,7 @@ class ImageClass:
 
 @dataclasses.dataclass(frozen=True)
 class Pool:
-    """An opened pool; `images` is mapped from disk, not read."""
+    """An open pool; `images` is memory-mapped."""
 
     name: str
     size: int
@@ -40,14 +40,14 @@ class Pool:
 
 
 def folder_of(name: str, size: int, data: Path) -> Path:
-    """Where a pool is kept."""
+    """Return the folder of a pool."""
     return data / f"{name}-{size}"
 
 
 def write(
     folder: Path, name: str, images: np.ndarray, classes: list[tuple[str, str, int]], about: dict[str, Any]
 ) -> None:
-    """Write both files into a folder that exists; `classes` are (name, split, count) in the order of the images."""
+    """Write both files into an existing folder; `classes` are (name, split, count) in the order of the images."""
     stored = create(folder, len(images), images.shape[1])
     stored[:] = images
     stored.flush()
@@ -55,15 +55,17 @@ def write(
 
 
 def create(folder: Path, count: int, size: int) -> np.memmap:
-    """A new images.npy of so many images, mapped from disk so that they need not fit in memory."""
+    """Create a memory-mapped images.npy for `count` images, which need not fit in memory."""
     needed, free = count * size * size * 3, shutil.disk_usage(folder).free
     if needed > free:
-        raise RunError(f"{folder.parent} has {free / 1e6:.0f} MB free, the pool needs {needed / 1e6:.0f} MB: free some")
+        raise RunError(
+            f"{folder.parent} has {free / 1e6:.0f} MB free, the pool needs {needed / 1e6:.0f} MB: free up space"
+        )
     return np.lib.format.open_memmap(folder / "images.npy", mode="w+", dtype=np.uint8, shape=(count, size, size, 3))
 
 
 def seal(folder: Path, name: str, classes: list[tuple[str, str, int]], about: dict[str, Any]) -> None:
-    """Write index.json for the images.npy that lies beside it."""
+    """Write index.json for the images.npy in the same folder."""
     entries, start = [], 0
     for class_name, split, count in classes:
         entries.append({"name": class_name, "split": split, "start": start, "count": count})
@@ -75,11 +77,16 @@ def seal(folder: Path, name: str, classes: list[tuple[str, str, int]], about: di
 
 
 def read(name: str, size: int, data: Path) -> Pool:
-    """Open a prepared pool."""
+    """Open a prepared pool.
+
+    Raises:
+        InputError: If there is no such pool.
+        RunError: If the pool is damaged.
+    """
     folder = folder_of(name, size, data)
     if not (folder / "index.json").exists():
         raise InputError(
-            f"no pool {name!r} of {size} pixels in {data}: make it with `metagrove data prepare {name} --from "
+            f"no pool {name!r} of {size} pixels in {data}: prepare it with `metagrove data prepare {name} --from "
             f"FOLDER_OR_ARCHIVE --size {size}`, and see `metagrove data list`"
         )
     index = files.read_json(folder / "index.json")
@@ -89,18 +96,25 @@ def read(name: str, size: int, data: Path) -> Pool:
         raise RunError(f"{folder / 'images.npy'} cannot be read ({error}): prepare {name} again") from error
     classes = tuple(ImageClass(**entry) for entry in index["classes"])
     if images.shape != (sum(one.count for one in classes), size, size, 3) or images.dtype != np.uint8:
-        raise RunError(f"{folder / 'images.npy'} has shape {images.shape}, not what its index says: prepare it again")
+        raise RunError(
+            f"{folder / 'images.npy'} has shape {images.shape}, which differs from its index: prepare it again"
+        )
     return Pool(index["name"], size, classes, images, index["sha256"])
 
 
 def prepared(data: Path) -> list[tuple[str, int]]:
-    """Names and sizes of the pools in a folder; the index is not opened."""
+    """List the names and sizes of the pools in a folder, without opening them."""
     found = (path.parent.name.rpartition("-") for path in data.glob("*/index.json") if path.parent.name[0] != ".")
     return sorted((name, int(size)) for name, _, size in found if name and size.isdecimal())
 
 
 def verify(name: str, size: int, data: Path) -> Pool:
-    """Open a pool and compute its checksum anew; a RunError says what is wrong."""
+    """Open a pool and recompute its checksum.
+
+    Raises:
+        InputError: If there is no such pool.
+        RunError: If the pool is damaged.
+    """
     pool = read(name, size, data)
     path = folder_of(name, size, data) / "images.npy"
     if (checksum := file_sha256(path)) != pool.sha256:
@@ -111,18 +125,18 @@ def verify(name: str, size: int, data: Path) -> Pool:
 
 
 def describe(pool: Pool) -> str:
-    """A pool in a line: classes by split, images, checksum."""
+    """Describe a pool in one line: classes by split, images, checksum."""
     counts = "/".join(str(sum(one.split == split for one in pool.classes)) for split in SPLITS)
     return f"{counts} classes, {len(pool.images):,} images, sha256 {pool.sha256[:12]}"
 
 
 def notes(folder: Path) -> list[str]:
-    """What a person should know about how a pool was made."""
+    """Describe how a pool was prepared, one line per fact."""
     about = files.read_json(folder / "index.json")["about"]
     return [f"{key.replace('_', ' ')}: {value}" for key, value in about.items()]
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, read bit by bit."""
+    """Compute the SHA-256 checksum of a file, read in chunks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

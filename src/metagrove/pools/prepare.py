@@ -1,7 +1,7 @@
-"""Prepare a pool: read a source, decode its images, and put the finished folder in place in one move.
+"""Prepare a pool: read a source, decode its images, and move the finished folder into place atomically.
 
-The problems of a listing are all reported together before any image is decoded, then all unreadable images
-together. After any failure, and after Ctrl-C, there is what there was before.
+All problems of a listing are reported together before any image is decoded, then all unreadable images together. Any
+failure, including Ctrl-C, leaves the previous state of the folder unchanged.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from metagrove.files import save_error
 from metagrove.pools import archive, pool
 from metagrove.pools.image import decode
 from metagrove.pools.official import OFFICIAL
-from metagrove.pools.plan import PAPER, Planned, Rules, complain, plan
+from metagrove.pools.plan import PAPER, Planned, Rules, plan, raise_problems
 
 MAX_SIZE = 1024
 
@@ -38,7 +38,26 @@ def prepare(
     seed: int = 0,
     force: bool = False,
 ) -> Path:
-    """Make the pool `name` at `size` pixels from a folder, a tar or a zip; the folder it lies in."""
+    """Prepare a pool of images from a folder, a tar file or a zip file.
+
+    Args:
+        name: Name of the pool; the name of an official dataset selects its layout and the paper's class split.
+        source: Folder, tar file or zip file with the images.
+        size: Height and width of the prepared images in pixels.
+        data: Folder that holds all pools.
+        min_images: Images that each class must have.
+        ways: Classes that each meta-split must have.
+        splits: Proportions of training, validation and test classes, if the source defines no split.
+        seed: Random seed of that split.
+        force: Replace an existing pool.
+
+    Returns:
+        The folder of the pool.
+
+    Raises:
+        InputError: If the arguments or the source are invalid; the message lists all problems at once.
+        RunError: If the pool cannot be written.
+    """
     rules = Rules(min_images, ways, splits, seed)
     folder = pool.folder_of(name, size, data)
     check(name, size, folder, force)
@@ -47,7 +66,7 @@ def prepare(
     about = {
         "source": source.name,
         "splits": how,
-        **facts(classes, OFFICIAL[name].images if how == PAPER else 0),
+        **describe_images(classes, OFFICIAL[name].images if how == PAPER else 0),
         "other_files_ignored": found.others,
     }
     with new_folder(folder) as temporary:
@@ -56,8 +75,8 @@ def prepare(
     return folder
 
 
-def facts(classes: list[Planned], usual: int) -> dict[str, str]:
-    """What the index says about the images; `usual` is how many of a class the paper has, 0 for other classes."""
+def describe_images(classes: list[Planned], usual: int) -> dict[str, str]:
+    """Describe the images for the index; `usual` is the paper's number of images per class, 0 for other classes."""
     cropped = any(image.box for one in classes for image in one.images)
     counts = [len(one.images) for one in classes]
     short = sum(count < usual for count in counts)
@@ -70,17 +89,17 @@ def facts(classes: list[Planned], usual: int) -> dict[str, str]:
 
 
 def check(name: str, size: int, folder: Path, force: bool) -> None:
-    """Refuse a name that is no folder name, a size out of reach, and a pool that is there already."""
+    """Raise an InputError for an invalid name, an invalid size, or a pool that exists already."""
     if not re.fullmatch(r"\w[\w.-]*", name):
-        raise InputError(f"a pool's name is letters, digits, dots and dashes, such as my-birds; got {name!r}")
+        raise InputError(f"a pool's name must consist of letters, digits, dots and dashes (my-birds); got {name!r}")
     if not 1 <= size <= MAX_SIZE:
         raise InputError(f"size must be from 1 to {MAX_SIZE} pixels; got {size}")
     if folder.exists() and not force:
-        raise InputError(f"{folder} is there already: --force prepares it again, --size or another name keeps both")
+        raise InputError(f"{folder} exists already: --force replaces it, another --size or name keeps both")
 
 
 def fill(folder: Path, source: Path, size: int, classes: list[Planned]) -> None:
-    """Decode every image into its row of images.npy; all that cannot be read are named at once."""
+    """Decode every image into its row of images.npy; report all unreadable images at once."""
     rows = {image.path: (row, image.box) for row, image in enumerate(p for one in classes for p in one.images)}
     images = pool.create(folder, len(rows), size)
     missing, problems = set(rows), []
@@ -90,16 +109,16 @@ def fill(folder: Path, source: Path, size: int, classes: list[Planned]) -> None:
             try:
                 images[row] = decode(content, size, box)
             except Exception as error:  # a damaged image makes Pillow raise nearly anything
-                problems.append(f"{path} is not an image that can be read ({str(error).splitlines()[0]})")
+                problems.append(f"{path} is not a readable image ({str(error).splitlines()[0]})")
             missing.discard(path)
             step()
     images.flush()
-    complain(source, problems + [f"{path} went away while the source was read" for path in sorted(missing)])
+    raise_problems(source, problems + [f"{path} disappeared while the source was read" for path in sorted(missing)])
 
 
 @contextlib.contextmanager
 def progress(total: int) -> Iterator:
-    """A bar on a terminal, nothing elsewhere; gives a function to call after each image."""
+    """Show a progress bar on a terminal; yield a function to call after each image."""
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("images", total=total)
@@ -108,7 +127,7 @@ def progress(total: int) -> Iterator:
 
 @contextlib.contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder that takes the place of `folder` if all goes well and vanishes if not."""
+    """Yield a temporary folder that replaces `folder` on success and is deleted on failure."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
@@ -117,15 +136,15 @@ def new_folder(folder: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o755)
-        put_in_place(temporary, folder)
+        move_into_place(temporary, folder)
     except OSError as error:
         raise save_error(folder, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def put_in_place(temporary: Path, folder: Path) -> None:
-    """Move a finished folder to its place; an older one is set aside first and comes back if the move fails."""
+def move_into_place(temporary: Path, folder: Path) -> None:
+    """Move a finished folder into place; an existing folder is restored if the move fails."""
     if not folder.exists():
         os.replace(temporary, folder)
         return

@@ -1,1 +1,1 @@
-"""Every other method, a file each; none imports another, or hsml."""
+"""The methods that HSML is compared with, one file each; none imports another or `hsml`."""

@@ -1,4 +1,4 @@
-"""ARML (Yao et al. 2020): a task's prototypes look things up in a learned graph of knowledge.
+"""ARML (Yao et al. 2020): prototypes of a task attend to a meta-knowledge graph.
 
 prototypes:  cᵢ = Σⱼ Pᵢⱼ F(xⱼ, yⱼ),   P = softmax over the examples of W_p F + b_p; of images, the mean of each class
 task graph:  A_R = σ(w_r·|cᵢ - cⱼ| + b_r)

@@ -1,8 +1,8 @@
-"""MAML (Finn et al. 2017): one shared initialisation, k steps of gradient descent. HSML paper, eq. (1).
+"""MAML (Finn et al. 2017): one shared initialisation and k steps of gradient descent; eq. (1) of the HSML paper.
 
 θᵗ⁺¹ = θᵗ - α∇L(θᵗ; support),   meta-loss L(θᵏ; query)
 
-ANIL (Raghu et al. 2020) is the same with steps on the head alone: `--adapts head`.
+ANIL (Raghu et al. 2020) adapts only the last layer: `--adapts head`.
 """
 
 import dataclasses
@@ -16,13 +16,29 @@ from metagrove.learner import Info, Predictor
 from metagrove.nets.layers import require_layers
 from metagrove.task import Examples, Spec
 
+__all__ = ["MAML"]
+
 
 @dataclasses.dataclass(frozen=True)
 class MAML(GradientLearner):
-    """One shared initialisation for all tasks, adapted by gradient steps. `meta` is the base net itself."""
+    """Model-agnostic meta-learning: one shared initialisation, adapted by gradient steps.
+
+    From Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks (Finn et al. 2017); with `adapts="head"`
+    it is ANIL (Raghu et al. 2020). `meta` is the base net itself.
+
+    Example:
+        >>> import jax
+        >>> import metagrove as mg
+        >>> learner = mg.MAML(inner_lr=0.01, inner_steps=5)
+        >>> task = mg.Functions().sample(jax.random.key(0))
+        >>> meta = learner.init(mg.Functions().spec, key=jax.random.key(1))
+        >>> predictor, info = learner.adapt(meta, task.support)
+        >>> predictor(task.query.x).shape
+        (10, 1)
+    """
 
     adapts: Literal["all", "head"] = "all"
-    """Which parameters the inner steps change: all of them, or the last layer's alone (that is ANIL)."""
+    """Parameters that the inner steps adapt: all of them, or only the last layer (ANIL)."""
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Predictor:
         net = self.net(spec, key=key)

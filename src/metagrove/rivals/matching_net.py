@@ -1,6 +1,6 @@
-"""Matching networks (Vinyals et al. 2016), without its full-context embeddings: a query looks at every support example.
+"""Matching networks (Vinyals et al. 2016) without full-context embeddings: attention over the support examples.
 
-p(y | x) = Σⱼ a(x, xⱼ) yⱼ,   a = softmaxⱼ(s · cos(f(x), f(xⱼ)))     (s = 1 in its paper; a larger one learns faster)
+p(y | x) = Σⱼ a(x, xⱼ) yⱼ,   a = softmaxⱼ(s · cos(f(x), f(xⱼ)))     (s = 1 in that paper; a larger one learns faster)
 """
 
 import dataclasses
@@ -18,11 +18,13 @@ from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.layers import without_head
 from metagrove.task import Examples, Spec
 
+__all__ = ["MatchingNet"]
+
 SMALL = 1e-8
 
 
 class Matched(eqx.Module):
-    """The net, and the support set in its features."""
+    """Predictor: the net, and the normalised features and labels of the support set."""
 
     net: Any
     directions: Float[Array, "*_ n f"]
@@ -38,14 +40,17 @@ class Matched(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class MatchingNet(Learner):
-    """Classifies by cosine similarity to every support example in a learned space of features: no gradient step."""
+    """Matching networks: classification by cosine similarity to every support example, without gradient steps.
+
+    From Matching Networks for One Shot Learning (Vinyals et al. 2016).
+    """
 
     loss: LossFn = cross_entropy
     """Query loss."""
     net: Conv4Net | NetFn = Conv4Net()
-    """The net whose last layer but one gives the features."""
+    """Settings of the net whose penultimate layer gives the features."""
     sharpness: float = 10.0
-    """s, by which cosines are multiplied."""
+    """Inverse temperature (s) that multiplies the cosines."""
 
     inner_steps: ClassVar[int] = 0
 
@@ -58,8 +63,7 @@ class MatchingNet(Learner):
     def adapt(
         self, meta: Any, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Matched, Info]:
-        """However many steps are asked for, there are none: the path has one predictor."""
-        del key, steps
+        del key, steps  # there is no inner loop: the path has one predictor
         directions = unit(meta.features(support.x, support.mask))
         net = bind_support(meta, support)
         predictor = Matched(net, directions, support.y, support.mask, self.sharpness)
@@ -67,5 +71,5 @@ class MatchingNet(Learner):
 
 
 def unit(rows: Float[Array, "n f"]) -> Float[Array, "n f"]:
-    """Each row divided by its length."""
+    """Normalise each row to unit length."""
     return rows * jax.lax.rsqrt(jnp.square(rows).sum(1, keepdims=True) + SMALL)

@@ -1,4 +1,4 @@
-"""Meta-SGD (Li et al. 2017): MAML whose step size is learned, a number of its own and of either sign per parameter.
+"""Meta-SGD (Li et al. 2017): MAML with a learned inner learning rate, of either sign, for each parameter.
 
 θᵗ⁺¹ = θᵗ - A ∘ ∇L(θᵗ; support),   Θ = (θ⁰, A)
 """
@@ -15,9 +15,11 @@ from metagrove.inner import GradientLearner, Params
 from metagrove.learner import Info, Predictor
 from metagrove.task import Examples, Spec
 
+__all__ = ["MetaSGD"]
+
 
 class MetaSGDMeta(eqx.Module):
-    """Θ: the shared initialisation and A, in its structure."""
+    """Θ: the shared initialisation, and the learning rates A in the same structure."""
 
     net: Predictor
     rates: Params
@@ -25,7 +27,10 @@ class MetaSGDMeta(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class MetaSGD(GradientLearner):
-    """MAML that learns a step size for every parameter; `--inner-lr` is where all of them start."""
+    """MAML with a learned inner learning rate for every parameter; `inner_lr` is their initial value.
+
+    From Meta-SGD: Learning to Learn Quickly for Few-Shot Learning (Li et al. 2017).
+    """
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> MetaSGDMeta:
         net = self.net(spec, key=key)

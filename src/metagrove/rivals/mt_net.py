@@ -1,7 +1,7 @@
-"""MT-Net (Lee & Choi 2018): a learned space in which to take steps, and a learned choice of the units that take them.
+"""MT-Net (Lee & Choi 2018): a learned metric for the inner steps, and a learned mask of the units that are adapted.
 
-layer:   act((x W + b) T),   T meta-learned and never adapted, the identity at first
-mask:    m ~ GumbelSoftmax(ζ) for each unit, once a task, straight-through
+layer:   act((x W + b) T),   T meta-learned and never adapted, initialised to the identity
+mask:    m ~ GumbelSoftmax(ζ) for each unit, once per task, straight-through estimator
 step:    [W, b]ᵗ⁺¹ = [W, b]ᵗ - α m ∘ ∇L
 """
 
@@ -19,9 +19,11 @@ from metagrove.learner import Info, Predictor
 from metagrove.nets.layers import require_layers
 from metagrove.task import Examples, Spec
 
+__all__ = ["MTNet"]
+
 
 class Transformed(eqx.Module):
-    """A net with T after each layer; without any, the net itself."""
+    """Predictor: a net with T after each layer; without transforms, the net itself."""
 
     net: Any
     transforms: tuple[Float[Array, "_ _"], ...]
@@ -33,7 +35,7 @@ class Transformed(eqx.Module):
 
 
 class MTNetMeta(eqx.Module):
-    """Θ: the net with its transforms, and ζ, a logit for each layer's every unit."""
+    """Θ: the net with its transforms, and ζ, a logit for each unit of each layer."""
 
     predictor: Transformed
     logits: tuple[Float[Array, " _"], ...]
@@ -41,12 +43,16 @@ class MTNetMeta(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class MTNet(GradientLearner):
-    """Learns which units a task may change, and a transform of each layer that no task changes."""
+    """MT-Net: learns which units are adapted, and a transformation of each layer that is not adapted.
+
+    From Gradient-Based Meta-Learning with Learned Layerwise Metric and Subspace (Lee & Choi 2018). Without a key,
+    `adapt` uses the expected mask σ(ζ) instead of a sample.
+    """
 
     transform: bool = True
-    """Use T; without it this is the mask alone."""
+    """Use the transformations T; without them only the masks are learned (the paper's M-net)."""
     temperature: float = 1.0
-    """Of the Gumbel-softmax that the masks are drawn from."""
+    """Temperature of the Gumbel-softmax distribution of the masks."""
 
     def validation_errors(self) -> list[str]:
         wrong = [] if self.temperature > 0 else [f"temperature must be positive, got {self.temperature}"]
@@ -60,8 +66,7 @@ class MTNet(GradientLearner):
     def adapt(
         self, meta: MTNetMeta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Predictor, Info]:
-        """Without a key no mask is drawn: each step is the mean of what it would be over masks."""
-        if key is None:
+        if key is None:  # deterministic: the expected mask
             masks = tuple(jax.nn.sigmoid(logits) for logits in meta.logits)
         else:
             keys = jax.random.split(key, len(meta.logits))
@@ -73,9 +78,10 @@ class MTNet(GradientLearner):
 
 
 def gumbel_mask(logits: Float[Array, " o"], temperature: float, *, key: PRNGKeyArray) -> Float[Array, " o"]:
-    """0 or 1 for each unit, 1 with probability σ(ζ); its gradient is that of σ((ζ + G₁ - G₀) / temperature).
+    """Draw a mask of 0 or 1 for each unit, 1 with probability σ(ζ).
 
-    The difference of two Gumbel variables is a logistic one.
+    Its gradient is that of σ((ζ + G₁ - G₀) / temperature) (straight-through estimator). The difference of two Gumbel
+    variables is logistic.
     """
     soft = jax.nn.sigmoid((logits + jax.random.logistic(key, logits.shape)) / temperature)
     hard = (soft > 0.5).astype(soft.dtype)
@@ -83,7 +89,7 @@ def gumbel_mask(logits: Float[Array, " o"], temperature: float, *, key: PRNGKeyA
 
 
 def mask_units(grads: Any, masks: tuple[Float[Array, " _"], ...], factor: float) -> Any:
-    """factor · m ∘ gradient, where a unit's weights and bias share its m: units are every parameter's last axis."""
+    """Compute factor · m ∘ gradient; units are the last axis of every parameter, so weights and bias share a mask."""
     net = jax.tree.map(
         lambda m, g: factor * m.reshape((1,) * (g.ndim - 1) + (-1,)) * g, grads.net.by_layer(masks), grads.net
     )

@@ -1,9 +1,9 @@
-"""MUMOMAML (Vuorio et al. 2018, 2019): a task's code modulates the base net's layers, then as in MAML.
+"""MUMOMAML (Vuorio et al. 2018, 2019): a task embedding modulates the layers of the base net, which is then adapted.
 
-τ = encoder(support), two layers of bidirectional LSTM, or for images strided convolutions
+τ = encoder(support): a two-layer bidirectional LSTM, or strided convolutions for images
 τ_l = Linear_l(τ) for each hidden layer l
 FiLM:     x(1 + γ) + β, τ_l = [γ, β]      sigmoid:  x σ(τ_l)      softmax:  x softmax(τ_l)
-The code stays as it is while θ takes its steps.
+The inner steps adapt θ and leave τ unchanged.
 """
 
 import dataclasses
@@ -24,11 +24,13 @@ from metagrove.nets.order import RowOrder, read_rows
 from metagrove.nets.recurrent import BidirectionalLSTM
 from metagrove.task import Examples, Spec
 
+__all__ = ["MUMOMAML"]
+
 ModulationForm = Literal["film", "sigmoid", "softmax"]
 
 
 class Modulated(eqx.Module):
-    """A net whose hidden layers are modulated before their activation, each by its own code τ_l."""
+    """Predictor: a net whose hidden layers are modulated by τ_l before their activation."""
 
     net: Predictor
     codes: tuple[Float[Array, " _"], ...]
@@ -42,7 +44,7 @@ class Modulated(eqx.Module):
 
 
 class MUMOMAMLMeta(eqx.Module):
-    """Θ: the base net, the task encoder, and what turns its code into each layer's."""
+    """Θ: the base net, the task encoder, and the linear maps from τ to τ_l."""
 
     net: Predictor
     encoder: BidirectionalLSTM | StridedEncoder
@@ -51,18 +53,21 @@ class MUMOMAMLMeta(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class MUMOMAML(GradientLearner):
-    """Reads the support set, modulates the base net's hidden layers by what it read, then adapts."""
+    """Multimodal MAML: an encoding of the support set modulates the hidden layers of the base net.
+
+    From Multimodal Model-Agnostic Meta-Learning via Task-Aware Modulation (Vuorio et al. 2019).
+    """
 
     modulation: ModulationForm = "film"
-    """How a layer is modulated: by scale and shift, by sigmoid gates, or by softmax weights."""
+    """How a layer is modulated: by scale and shift (FiLM), by sigmoid gates, or by softmax weights."""
     hidden_dim: int = 40
     """Size of each LSTM of the task encoder."""
     encoder_layers: int = 2
-    """Its layers, an LSTM in each direction."""
+    """Number of bidirectional layers of the task encoder."""
     row_order: RowOrder = "random"
     """Order in which the encoder reads the rows in training."""
     test_permutations: int = 16
-    """With random order, seeded permutations of the sorted rows whose codes are averaged at test."""
+    """With random order, number of fixed permutations of the sorted rows over which τ is averaged at test time."""
 
     def validation_errors(self) -> list[str]:
         return super().validation_errors() + check_at_least_one(
@@ -83,7 +88,15 @@ class MUMOMAML(GradientLearner):
         )
 
     def make_encoder(self, spec: Spec, *, key: PRNGKeyArray) -> BidirectionalLSTM | StridedEncoder:
-        """For tables and for images; either puts out 2·hidden_dim numbers."""
+        """Initialise the task encoder: an LSTM for vectors, strided convolutions for images.
+
+        Args:
+            spec: Shapes of the inputs and targets.
+            key: Random key.
+
+        Returns:
+            An encoder with an output of size 2·hidden_dim.
+        """
         if len(spec.x_shape) == 1:
             return BidirectionalLSTM(spec.x_shape[0] + spec.y_dim, self.hidden_dim, self.encoder_layers, key=key)
         return StridedEncoder(spec.x_shape[-1], 2 * self.hidden_dim, key=key)
@@ -101,7 +114,16 @@ class MUMOMAML(GradientLearner):
     def encode(
         self, encoder: BidirectionalLSTM | StridedEncoder, support: Examples, key: PRNGKeyArray | None
     ) -> Float[Array, " d"]:
-        """τ, whatever the order of the examples at test."""
+        """Compute τ; without a key it does not depend on the order of the examples.
+
+        Args:
+            encoder: The task encoder.
+            support: Support set of the task.
+            key: Random key of the row order; None for a deterministic result.
+
+        Returns:
+            The task embedding τ.
+        """
         if isinstance(encoder, StridedEncoder):
             return encoder(support)
         rows = jnp.concatenate([support.x, support.y], axis=1)
@@ -110,7 +132,7 @@ class MUMOMAML(GradientLearner):
 
 
 def modulate(values: Float[Array, "n ..."], code: Float[Array, " _"], form: ModulationForm) -> Float[Array, "n ..."]:
-    """A layer's values under its code; units, or channels, are the last axis."""
+    """Modulate the values of a layer by τ_l; units or channels are the last axis."""
     code = code.reshape((1,) * (values.ndim - 1) + (-1,))
     match form:
         case "film":

@@ -1,6 +1,6 @@
-"""The yardstick without an inner loop: a conditional neural process (Garnelo et al. 2018), deterministic.
+"""Conditional neural process (Garnelo et al. 2018), deterministic: the baseline without an inner loop.
 
-r = encoder({(xⱼ, yⱼ)}), whatever the order of the examples;   prediction = decoder([x, r])
+r = encoder({(xⱼ, yⱼ)}), invariant to the order of the examples;   prediction = decoder([x, r])
 """
 
 import dataclasses
@@ -20,9 +20,11 @@ from metagrove.nets.linear import Linear
 from metagrove.nets.mlp import MLP
 from metagrove.task import Examples, Spec
 
+__all__ = ["NeuralProcess"]
+
 
 class MeanEncoder(eqx.Module):
-    """The mean over examples of what a net makes of each."""
+    """Mean over examples of the features of a net."""
 
     inward: Linear
     net: MLP
@@ -44,31 +46,34 @@ class NeuralProcessMeta(eqx.Module):
 
 
 class Conditioned(eqx.Module):
-    """The decoder, told what the encoder made of the support set."""
+    """Predictor: the decoder, conditioned on the representation of the support set."""
 
     decoder: MLP
     representation: Float[Array, "*_ d"]
     input_scale: float = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, "n i"], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
-        told = jnp.broadcast_to(self.representation, (len(x), len(self.representation)))
-        return self.decoder(jnp.concatenate([x * self.input_scale, told], axis=1), mask)
+        representation = jnp.broadcast_to(self.representation, (len(x), len(self.representation)))
+        return self.decoder(jnp.concatenate([x * self.input_scale, representation], axis=1), mask)
 
 
 @dataclasses.dataclass(frozen=True)
 class NeuralProcess(Learner):
-    """Predicts from an encoding of the support set at once: no gradient step, no base net."""
+    """Conditional neural process: predicts from an encoding of the support set, without gradient steps.
+
+    From Conditional Neural Processes (Garnelo et al. 2018). It has no base net.
+    """
 
     encoder: Literal["mean", "attention"] = "attention"
-    """How examples become one vector: each through a net and the mean taken, or by layers of self-attention."""
+    """Encoder of the support set: the mean of a net's features, or self-attention layers."""
     width: int = 128
-    """Size of the representation and of the decoder's two hidden layers."""
+    """Size of the representation and of the two hidden layers of the decoder."""
     attention_layers: int = 2
-    """Layers of the attention encoder."""
+    """Number of layers of the attention encoder."""
     attention_heads: int = 4
-    """Its heads."""
+    """Number of heads of the attention encoder."""
     input_scale: float = 0.2
-    """Multiplies x and y on their way in."""
+    """Factor by which inputs and support targets are multiplied."""
 
     inner_steps: ClassVar[int] = 0
 
@@ -81,9 +86,9 @@ class NeuralProcess(Learner):
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> NeuralProcessMeta:
         encoder_key, decoder_key = jax.random.split(key)
         if len(spec.x_shape) != 1:
-            raise InputError("the neural process reads tables, not images: use --learner protonet or matching-net")
+            raise InputError("the neural process needs vectors, not images: use --learner protonet or matching-net")
         (x_dim,), wide = spec.x_shape, (self.width, self.width)
-        init_sd = (2 / self.width) ** 0.5  # He et al., for layers with ReLU
+        init_sd = (2 / self.width) ** 0.5  # He initialisation
         if self.encoder == "mean":
             encoder = MeanEncoder(x_dim + spec.y_dim, self.width, init_sd, key=encoder_key)
         else:
@@ -96,8 +101,7 @@ class NeuralProcess(Learner):
     def adapt(
         self, meta: NeuralProcessMeta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Conditioned, Info]:
-        """However many steps are asked for, there are none: the path has one predictor."""
-        del key, steps
+        del key, steps  # there is no inner loop: the path has one predictor
         rows = jnp.concatenate([support.x, support.y], axis=1) * self.input_scale
         representation, _ = meta.encoder(rows, support.mask)
         predictor = Conditioned(meta.decoder, representation, self.input_scale)

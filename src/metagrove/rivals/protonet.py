@@ -1,4 +1,4 @@
-"""Prototypical networks (Snell et al. 2017): a class is the mean of what a net makes of its examples.
+"""Prototypical networks (Snell et al. 2017): a class is represented by the mean of the features of its examples.
 
 c_k = mean of f(xⱼ) over the support of class k,   p(y = k | x) = softmax_k(-‖f(x) - c_k‖²)
 """
@@ -18,12 +18,14 @@ from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.layers import without_head
 from metagrove.task import Examples, Spec
 
+__all__ = ["ProtoNet"]
+
 NEVER = -1e9
-"""Log-odds of a class that the support set does not have."""
+"""Logit of a class that is absent from the support set."""
 
 
 class Prototypes(eqx.Module):
-    """The net, and where each class lies in its features."""
+    """Predictor: the net, and the prototype of each class in its feature space."""
 
     net: Any
     centers: Float[Array, "*_ k f"]
@@ -36,12 +38,15 @@ class Prototypes(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class ProtoNet(Learner):
-    """Classifies by the nearest class mean in a learned space of features: no gradient step."""
+    """Prototypical networks: classification by the nearest class mean in feature space, without gradient steps.
+
+    From Prototypical Networks for Few-shot Learning (Snell et al. 2017).
+    """
 
     loss: LossFn = cross_entropy
     """Query loss."""
     net: Conv4Net | NetFn = Conv4Net()
-    """The net whose last layer but one gives the features."""
+    """Settings of the net whose penultimate layer gives the features."""
 
     inner_steps: ClassVar[int] = 0
 
@@ -51,8 +56,7 @@ class ProtoNet(Learner):
     def adapt(
         self, meta: Any, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Prototypes, Info]:
-        """However many steps are asked for, there are none: the path has one predictor."""
-        del key, steps
+        del key, steps  # there is no inner loop: the path has one predictor
         members = support.y * support.mask[:, None]
         counts = members.sum(0)
         centers = members.T @ meta.features(support.x, support.mask) / jnp.maximum(counts, 1)[:, None]

@@ -1,6 +1,6 @@
-"""Reptile (Nichol et al. 2018): go some steps on a task, then move the start towards where they led.
+"""Reptile (Nichol et al. 2018): move the initialisation towards the parameters adapted to each task.
 
-θᵏ = k steps of SGD from θ⁰ on all of the task's examples,   meta-gradient θ⁰ - θᵏ, that of ½‖θ⁰ - stopgrad(θᵏ)‖²
+θᵏ = k steps of SGD from θ⁰ on all examples of the task,   meta-gradient θ⁰ - θᵏ, that of ½‖θ⁰ - stopgrad(θᵏ)‖²
 """
 
 import dataclasses
@@ -12,14 +12,19 @@ from metagrove.inner import GradientLearner, bind_support, squared_distance
 from metagrove.learner import Info, Predictor
 from metagrove.task import Examples, Spec, Task, join
 
+__all__ = ["Reptile"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Reptile(GradientLearner):
-    """Moves the initialisation towards the tasks' adapted parameters: no second derivative, no query loss."""
+    """Reptile: moves the initialisation towards the adapted parameters, without second derivatives or query loss.
+
+    From On First-Order Meta-Learning Algorithms (Nichol et al. 2018).
+    """
 
     def validation_errors(self) -> list[str]:
         needless = (
-            ["first_order has no meaning here: Reptile never differentiates its steps"] if self.first_order else []
+            ["first_order has no effect here: Reptile never differentiates its inner steps"] if self.first_order else []
         )
         return super().validation_errors() + needless
 
@@ -34,7 +39,16 @@ class Reptile(GradientLearner):
         return adapted, Info(path)
 
     def meta_loss(self, meta: Predictor, task: Task, *, key: PRNGKeyArray) -> tuple[Float[Array, ""], Info]:
-        """½‖θ⁰ - stopgrad(θᵏ)‖². In training all examples are known, so the query's are learned from as well."""
+        """Compute ½‖θ⁰ - stopgrad(θᵏ)‖², where θᵏ is adapted to support and query examples.
+
+        Args:
+            meta: The base net at θ⁰.
+            task: A training task.
+            key: Passed to `adapt`.
+
+        Returns:
+            The loss, and the Info of the adaptation.
+        """
         examples = join(task.support, task.query)
         adapted, info = self.adapt(meta, examples, key=key)
         known_loss = self.loss(adapted(examples.x, examples.mask), examples.y, examples.mask)

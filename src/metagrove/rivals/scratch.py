@@ -1,4 +1,4 @@
-"""The yardstick that knows no other task: a net as it was drawn, trained by Adam on the support set alone."""
+"""Training from scratch: the baseline without meta-learning, a random net trained by Adam on the support set."""
 
 import dataclasses
 
@@ -12,20 +12,25 @@ from metagrove.learner import Info, Predictor
 from metagrove.nets.mlp import MLPNet
 from metagrove.task import Examples, Spec
 
+__all__ = ["Scratch"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Scratch(GradientLearner):
-    """Learns nothing from other tasks: trains the same random net on each support set. One meta-step is enough."""
+    """Training from scratch: the same random net is trained on each support set; nothing is meta-learned.
+
+    One meta-step of training is enough, since `meta` is never updated.
+    """
 
     net: MLPNet = MLPNet(init_sd=0.3)
-    """The net."""
+    """Settings of the net."""
     inner_lr: float = 0.01
-    """Adam's step size."""
+    """Learning rate of Adam."""
     updates_per_step: int = 100
-    """Adam's updates that count as one inner step, so that 10 of them are 1,000 updates."""
+    """Number of Adam updates that count as one inner step: 10 inner steps are 1,000 updates."""
 
     def validation_errors(self) -> list[str]:
-        needless = ["first_order has no meaning here: nothing is meta-learned"] if self.first_order else []
+        needless = ["first_order has no effect here: nothing is meta-learned"] if self.first_order else []
         return super().validation_errors() + check_at_least_one(self, "updates_per_step") + needless
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Predictor:
@@ -34,9 +39,8 @@ class Scratch(GradientLearner):
     def adapt(
         self, meta: Predictor, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Predictor, Info]:
-        """`meta` is the fresh net; no gradient reaches it, so that training leaves it as it was drawn."""
         del key  # nothing here is random
-        fresh = jax.lax.stop_gradient(meta)
+        fresh = jax.lax.stop_gradient(meta)  # so that training leaves it unchanged
         how = {"rule": optax.adam(self.inner_lr), "updates_per_step": self.updates_per_step}
         adapted, path = self.fit(fresh, support, steps, **how)
         return adapted, Info(path)

@@ -13,7 +13,7 @@ from metagrove.serve.index import places, read_atlas
 from metagrove.serve.rows import padded_examples
 from metagrove.serve.run import Run
 from metagrove.tables.read import Table, from_frame, read_table
-from metagrove.tables.schema import Column, Schema, shown
+from metagrove.tables.schema import Column, Schema, quote
 from metagrove.task import Spec
 
 FAR = 95.0
@@ -87,7 +87,7 @@ def ignored_columns(run: Run) -> tuple[str, ...] | None:
     source: Any = run.config.source
     if getattr(source, "inputs", ()):
         return None
-    return tuple(name for key in ("task_column", "stratify", "together") if (name := getattr(source, key, "")))
+    return tuple(name for key in ("task_column", "stratify", "group_column") if (name := getattr(source, key, "")))
 
 
 def refuse_unseen(table: Table, schema: Schema, ignored: tuple[str, ...] | None) -> None:
@@ -95,9 +95,9 @@ def refuse_unseen(table: Table, schema: Schema, ignored: tuple[str, ...] | None)
     known = {column.name for column in schema.inputs + schema.targets} | set(ignored or ())
     unseen = [name for name in table.columns if name not in known]
     if unseen and ignored is not None:
-        inputs = shown([column.name for column in schema.inputs])
+        inputs = quote([column.name for column in schema.inputs])
         raise InputError(
-            f"{table.where} has a column {shown(unseen)} that was not seen in training: leave it out; "
+            f"{table.where} has a column {quote(unseen)} that was not seen in training: leave it out; "
             f"the inputs are {inputs}"
         )
 

@@ -1,6 +1,6 @@
 """scikit-learn's manners: `fit` adapts a run to a new task from a few rows, `predict` is for others of that task.
 
-Without a run they learn from those rows alone, by a ridge-penalised linear fit: the yardstick for what a run knows.
+Without a run they learn from those rows alone, by a ridge-penalised linear fit: the baseline for a run.
 """
 
 from typing import Any

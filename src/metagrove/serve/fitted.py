@@ -70,7 +70,7 @@ class Fitted:
         if spread is None:
             return found
         names = [f"{name}_sd" for name in found if not self.schema.classifies or name != self.schema.targets[0].name]
-        return found | dict(zip(names, self.schema.undo_spread(spread[:, : len(names)]).T, strict=True))
+        return found | dict(zip(names, self.schema.decode_std(spread[:, : len(names)]).T, strict=True))
 
     def predict(self, table: Any) -> dict[str, np.ndarray]:
         """The same of a table: a DataFrame, or a mapping of columns."""

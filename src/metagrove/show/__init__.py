@@ -1,1 +1,1 @@
-"""Figures of what a run wrote; nothing here trains."""
+"""Figures, tables and reports of trained runs; nothing here trains."""

@@ -1,4 +1,4 @@
-"""The yardsticks on the terminal."""
+"""Print the baselines of a run to the terminal."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from metagrove.show.console import NARROW
 
 
 def print_baselines(result: dict[str, Any]) -> None:
-    """A row for each, its paired difference to the run, and which to use."""
+    """Print the score of each baseline, its paired difference to the run, and a recommendation."""
     tasks = f"{result['num_tasks']} test tasks, {result['num_draws']} draws of each"
     table = Table(title=f"{result['metric']} on {tasks}, and paired difference to the run", **NARROW)
     table.add_column("", overflow="fold")

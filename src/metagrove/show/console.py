@@ -1,4 +1,4 @@
-"""Tables on the terminal."""
+"""Print tables to the terminal."""
 
 from typing import Any
 
@@ -12,15 +12,16 @@ from metagrove.config.registry import learners
 from metagrove.evaluate.summaries import chosen_seed
 from metagrove.learner import num_parameters
 from metagrove.paper.experiments import EXPERIMENTS, Experiment, Search
+from metagrove.paper.names import display_name
 from metagrove.serve.run import load
 from metagrove.train import folders
 
 NARROW: Any = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
-"""Tables of numbers that fit in 80 columns."""
+"""Table style that fits in 80 columns."""
 
 
 def print_evaluation(result: dict[str, Any]) -> None:
-    """A row for each number of inner steps."""
+    """Print the scores of a run, one row per number of inner steps."""
     tasks = f"{result['num_tasks']} tasks, seed {result['seed']}"
     table = Table(title=f"{result['run']} ({result['learner']}): {result['metric']} on {tasks}", **NARROW)
     columns = {"all": result, **result["by_family"]}
@@ -32,17 +33,17 @@ def print_evaluation(result: dict[str, Any]) -> None:
         table.add_row(str(step), *cells, style="bold" if step == result["steps"] else None)
     console = Console()
     console.print(table)
-    console.print(f"bold: {result['steps']} inner steps, as chosen on validation tasks; ± is the 95 % CI over tasks")
+    console.print(f"bold: {result['steps']} inner steps, selected on validation tasks; ± is the 95 % CI over tasks")
     if result["clustering"]:
         agreement = result["clustering"]
         console.print(
-            f"clusters against families: NMI {agreement['nmi']:.2f}, purity {agreement['purity']:.2f}, "
+            f"agreement of clusters and families: NMI {agreement['nmi']:.2f}, purity {agreement['purity']:.2f}, "
             f"mean largest share {agreement['largest_share']:.2f}"
         )
 
 
 def print_comparison(result: dict[str, Any]) -> None:
-    """A row for each run."""
+    """Print a comparison of runs, one row per run."""
     first = result["runs"][0]
     tasks = f"{result['num_tasks']} tasks, seed {result['seed']}"
     table = Table(title=f"{first['metric']} on {tasks}, and paired difference to the first", **NARROW)
@@ -61,9 +62,9 @@ def print_comparison(result: dict[str, Any]) -> None:
 
 
 def print_list() -> None:
-    """Presets, learners and released models."""
+    """Print presets, learners and released models."""
     console = Console()
-    presets = Table("preset", "what it is for", "learner", "meta-steps", title="metagrove train PRESET")
+    presets = Table("preset", "purpose", "learner", "meta-steps", title="metagrove train PRESET")
     for name, entry in PRESETS.items():
         config = entry.config
         presets.add_row(name, entry.about, type(config.learner).__name__, f"{config.training.steps:,}")
@@ -85,8 +86,8 @@ def print_list() -> None:
 
 
 def print_experiments() -> None:
-    """What `reproduce` can run."""
-    heading = ("experiment", "what it is", "trainings", "minutes, where measured")
+    """Print the experiments that `metagrove reproduce` can run."""
+    heading = ("experiment", "description", "trainings", "minutes, if measured")
     table = Table(*heading, title="metagrove reproduce NAME")
     for name, experiment in EXPERIMENTS.items():
         trainings = str(sum(len(row.seeds) for row in experiment.rows))
@@ -98,22 +99,22 @@ def print_experiments() -> None:
 
 
 def searches(experiment: Experiment) -> list[Search]:
-    """The searches of an experiment, each once."""
+    """Return the distinct searches of an experiment."""
     return list({row.search.name: row.search for row in experiment.rows if row.search}.values())
 
 
 def print_results(result: dict[str, Any]) -> None:
-    """A row of the experiment a line."""
+    """Print the result of an experiment, one line per row."""
     metric = result["rows"][0]["seeds"][0]["evaluation"]["metric"] if result["rows"] else ""
-    table = Table(title=f"{result['experiment']}: {metric} on test tasks, seed chosen on validation tasks", **NARROW)
+    table = Table(title=f"{result['experiment']}: {metric} on test tasks, seed selected on validation tasks", **NARROW)
     table.add_column("", overflow="fold")
-    for heading in ("paper", "ours ± CI", "minus the first of its kind ± CI", "inner steps"):
+    for heading in ("paper", "here ± CI", "minus the first row of its source ± CI", "inner steps"):
         table.add_column(heading, justify="right")
     for row in result["rows"]:
         best = chosen_seed(row)
         value, paired = best["evaluation"], best["paired_difference"]
         table.add_row(
-            row["label"],
+            display_name(row["label"]),
             row["paper"] or "",
             f"{value['value']:.3f}±{value['value_ci95']:.3f}",
             "" if paired["to"] == row["label"] else f"{paired['difference']:+.3f}±{paired['ci95']:.3f}",

@@ -1,6 +1,6 @@
-"""A run's figures: the training curve, and for curves soft assignments beside fits (figure 3, appendix I).
+"""Figures of a run: the training curve, and for functions soft assignments with fitted curves (figure 3, appendix I).
 
-Those for images are in `show.image_figures`.
+Figures for images are in `show.image_figures`.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from metagrove.task import Task
 from metagrove.train import folders
 from metagrove.train.scores import test_parts
 
-# Okabe and Ito's colours, told apart by the colour-blind; fits differ by dashes too.
+# Okabe and Ito's palette, which is safe for colour-blind readers; fits also differ by dashes.
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00"
 FIT_STYLES = [(BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (SKY, ":")]
 STYLE: Any = {
@@ -39,12 +39,12 @@ STYLE: Any = {
     "figure.constrained_layout.use": True,
 }
 FIRST = 1000
-"""Test tasks among which those of a figure are looked for, of each part of the source."""
+"""Number of test tasks of each part of the source from which those of a figure are chosen."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """A task chosen for a figure."""
+    """A task of a figure."""
 
     name: str
     key: PRNGKeyArray
@@ -52,9 +52,9 @@ class Drawn:
 
 
 def draw_all(run: Run, others: Sequence[Run], out: Path | None, *, seed: int) -> list[Path]:
-    """Every figure a run allows, as PNG files; their paths."""
+    """Draw all figures of a run as PNG files, and return their paths."""
     if len(others) >= len(FIT_STYLES):
-        raise InputError(f"at most {len(FIT_STYLES) - 1} runs can be drawn beside one, got {len(others)}")
+        raise InputError(f"at most {len(FIT_STYLES) - 1} runs can be compared with one, got {len(others)}")
     folder = out or Path("figures") / run.folder.name
     x_shape = run.config.source.spec.x_shape
     figures: dict[str, Figure] = {}
@@ -84,9 +84,7 @@ def draw_all(run: Run, others: Sequence[Run], out: Path | None, *, seed: int) ->
 
 
 def training_curve(runs: Sequence[Run]) -> Figure:
-    """Training loss of each block of steps, and the validation tasks' score with its CI: an error is of the loss's
-    scale and drawn with it, an accuracy has a panel of its own.
-    """
+    """Draw the training loss and the validation score with its CI; an accuracy has a panel of its own."""
     apart = metric_of(runs[0].config.learner.loss).higher_is_better
     figure = Figure(figsize=(7, 5.6 if apart else 4.2))
     panels = np.ravel(figure.subplots(2 if apart else 1, sharex=True))
@@ -100,13 +98,13 @@ def training_curve(runs: Sequence[Run]) -> Figure:
         )
         checks = [(r["step"], r["validation"]) for r in records if "validation" in r]
         values = np.array([check["value"] for _, check in checks])
-        spread = np.array([check["ci95"] for _, check in checks])
+        ci = np.array([check["ci95"] for _, check in checks])
         at = [step for step, _ in checks]
         dots = "." if len(at) < 10 else ""
         scored.plot(
             at, values, color=color, linestyle=dashes, marker=dots, label=f"{label}, validation {run.metric} ± 95 % CI"
         )
-        scored.fill_between(at, values - spread, values + spread, color=color, alpha=0.15, linewidth=0)
+        scored.fill_between(at, values - ci, values + ci, color=color, alpha=0.15, linewidth=0)
     if apart:
         scored.set(ylabel=f"{runs[0].metric}, %")
         lost.set(xlabel="meta-step", ylabel="training loss")
@@ -119,13 +117,13 @@ def training_curve(runs: Sequence[Run]) -> Figure:
 
 
 def assignments_beside_fits(run: Run, others: Sequence[Run], *, seed: int) -> Figure:
-    """Six tasks: how far each belongs to each first-level cluster, and the curves fitted to it."""
+    """Draw the assignments of six tasks to first-level clusters, and the fitted curves."""
     tasks = choose_tasks(run.config.source, 6, seed=seed)
     return heat_map_and_curves(Figure(figsize=(10, 4.6)), tasks, run, others, columns=3)
 
 
 def sixteen_tasks(run: Run, others: Sequence[Run], *, seed: int) -> Figure:
-    """The same for sixteen tasks, four of each family, as in the paper's appendix I."""
+    """Draw the same for sixteen tasks, four of each family, as in the paper's appendix I."""
     tasks = choose_tasks(run.config.source, 16, seed=seed)
     return heat_map_and_curves(Figure(figsize=(12, 7.5)), tasks, run, others, columns=4)
 
@@ -133,7 +131,7 @@ def sixteen_tasks(run: Run, others: Sequence[Run], *, seed: int) -> Figure:
 def heat_map_and_curves(
     figure: Any, tasks: Sequence[Drawn], run: Run, others: Sequence[Run], *, columns: int
 ) -> Figure:
-    """The two halves of both figures."""
+    """Draw assignments on the left and fitted curves on the right."""
     left, right = figure.subfigures(1, 2, width_ratios=[1, 0.8 * columns])
     adapted = [adapt(run, drawn.task) for drawn in tasks]
     heat_map(left.subplots(), tasks, adapted)
@@ -142,10 +140,7 @@ def heat_map_and_curves(
 
 
 def choose_tasks(source: Source, count: int, *, seed: int) -> list[Drawn]:
-    """The first test tasks of each family that has any, as evenly as `count` allows, later families first to get more.
-
-    They are among those that `Run.scores` scores.
-    """
+    """Choose the first test tasks of each family, as evenly as `count` allows, among those of `Run.scores`."""
     found: dict[int, list[tuple[TaskDraw, PRNGKeyArray, int]]] = {}
     for part, part_key in test_parts(source, seed):
         for index, family in enumerate(np.asarray(_families(part, part_key)).tolist()):
@@ -161,7 +156,7 @@ def choose_tasks(source: Source, count: int, *, seed: int) -> list[Drawn]:
 
 @eqx.filter_jit
 def _families(tasks: TaskDraw, key: PRNGKeyArray) -> Int[Array, " n"]:
-    """Of the first tasks the family alone, for which nothing else of a task need be made."""
+    """Return the families of the first tasks; the rest of a task is not computed."""
     return jax.vmap(lambda index: tasks.sample(jax.random.fold_in(key, index)).family)(jnp.arange(FIRST))
 
 
@@ -171,13 +166,13 @@ def _sample(tasks: TaskDraw, key: PRNGKeyArray) -> Task:
 
 
 def adapt(run: Run, task: Task, *, steps: int | None = None) -> Adapted:
-    """The run fitted to the task's real support rows."""
+    """Adapt a run to the unpadded support rows of a task."""
     real = np.asarray(task.support.mask)
     return run.adapt(np.asarray(task.support.x)[real], np.asarray(task.support.y)[real], steps=steps)
 
 
 def heat_map(axes: Axes, tasks: Sequence[Drawn], adapted: Sequence[Adapted]) -> None:
-    """p^{0→k}, eq. (6), of each task; darker is more."""
+    """Draw p^{0→k}, eq. (6), of each task as a heat map."""
     if not adapted[0].assignments:
         axes.set_axis_off()
         axes.text(0.5, 0.5, "this learner\nhas no clusters", ha="center", va="center")
@@ -196,7 +191,7 @@ def heat_map(axes: Axes, tasks: Sequence[Drawn], adapted: Sequence[Adapted]) -> 
 def curves(
     figure: Any, tasks: Sequence[Drawn], run: Run, adapted: Sequence[Adapted], others: Sequence[Run], *, columns: int
 ) -> None:
-    """Truth, support points and every run's fit, a panel for each task, with one legend."""
+    """Draw the true function, support points and the fits of all runs, one panel per task."""
     panels = np.ravel(figure.subplots(-(-len(tasks) // columns), columns, sharex=True))
     seen = np.concatenate([rows.x for drawn in tasks for rows in (drawn.task.support, drawn.task.query)])
     x = np.linspace(seen.min(), seen.max(), 200, dtype=np.float32)[:, None]
@@ -217,5 +212,5 @@ def curves(
 
 
 def label_of(run: Run) -> str:
-    """What a run is called in a legend."""
+    """Return the name of a run in a legend."""
     return type(run.config.learner).__name__

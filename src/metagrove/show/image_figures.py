@@ -1,8 +1,8 @@
-"""The paper's figures for images: soft assignments and activated paths beside a task's support images (figure 5,
-appendix J), and t-SNE of the tailored initialisations θ₀ᵢ (figure 6).
+"""The paper's figures for images: support images with soft assignments and activated paths (figure 5, appendix J), and
+t-SNE of the gated initialisations θ₀ᵢ (figure 6).
 
-The first shows photographs of the pools. Figures are written to the folder that the user asks for and nowhere else:
-none is stored in the project, and who may see one is for the terms of the datasets to say.
+The first shows photographs of the pools. Figures are written only to the folder that the user names, and none is part
+of the project: the terms of the datasets decide who may see one.
 """
 
 import itertools
@@ -45,20 +45,20 @@ from metagrove.train.scores import in_batches, test_parts
 TASKS_PER_FAMILY = 1000
 """Tasks of each dataset in the t-SNE, as in the paper."""
 TASKS_SHOWN = 12
-"""Tasks whose images and paths are shown, as in appendix J."""
+"""Number of tasks whose images and paths are shown, as in appendix J."""
 SKETCH = 500
-"""Numbers that are kept of each initialisation."""
+"""Dimension of the random projection of an initialisation."""
 COMPONENTS = 50
-"""Principal components of them that t-SNE is given."""
+"""Number of principal components that t-SNE is applied to."""
 FAMILY_STYLES = [(BLUE, "o"), (VERMILION, "^"), (GREEN, "s"), (ORANGE, "D"), (SKY, "v"), (BLACK, "P")]
 
 
 def draw_images(run: Run, others: Sequence[Run], *, seed: int) -> dict[str, Figure]:
-    """Both figures; soft assignments are those of the first run, t-SNE has a panel for each."""
+    """Draw both figures: soft assignments of the first run, and t-SNE with a panel for each run."""
     spec = run.config.source.spec
     for other in others:
         if other.config.source.spec != spec:
-            raise InputError(f"{other.folder} cannot be drawn beside {run.folder}: its images or classes differ")
+            raise InputError(f"{other.folder} cannot be compared with {run.folder}: its images or classes differ")
     return {
         "assignments": assignments_beside_images(run, seed=seed),
         "tsne": initializations([run, *others], tasks_per_family=TASKS_PER_FAMILY, seed=seed),
@@ -66,7 +66,7 @@ def draw_images(run: Run, others: Sequence[Run], *, seed: int) -> dict[str, Figu
 
 
 def assignments_beside_images(run: Run, *, seed: int) -> Figure:
-    """A row for each of twelve tasks: its support images, its soft assignment and its path through the hierarchy."""
+    """Draw the support images, soft assignment and path through the hierarchy of twelve tasks, one row each."""
     tasks = choose_tasks(run.config.source, TASKS_SHOWN, seed=seed)
     adapted = [adapt(run, drawn.task, steps=0) for drawn in tasks]
     levels = adapted[0].assignments
@@ -80,16 +80,16 @@ def assignments_beside_images(run: Run, *, seed: int) -> Figure:
             draw_hierarchy(others[1], fitted.assignments)
     rows[0][0].set_title("support images, one of each class")
     if levels:
-        rows[0][1].set_title("share of each cluster, eq. (6)")
-        rows[0][2].set_title("activated path, first level below")
+        rows[0][1].set_title("assignment to clusters, eq. (6)")
+        rows[0][2].set_title("activated path, first level at the bottom")
         name_clusters(rows[-1][1], levels[0])
     else:
-        figure.suptitle(f"{label_of(run)} has no clusters: images alone")
+        figure.suptitle(f"{label_of(run)} has no clusters: images only")
     return figure
 
 
 def draw_support(axes: Axes, drawn: Drawn) -> None:
-    """The first support image of each class, side by side."""
+    """Draw the first support image of each class."""
     axes.imshow(strip(first_of_each_class(drawn.task)))
     axes.set_xticks([])
     axes.set_yticks([])
@@ -98,7 +98,7 @@ def draw_support(axes: Axes, drawn: Drawn) -> None:
 
 
 def first_of_each_class(task: Task) -> Float[np.ndarray, "k h w c"]:
-    """A support image of each class that has one, in the order of labels."""
+    """Return the first support image of each class, in the order of labels."""
     real = np.asarray(task.support.mask)
     labels = np.asarray(task.support.y)[real].argmax(1)
     _, first = np.unique(labels, return_index=True)
@@ -106,14 +106,14 @@ def first_of_each_class(task: Task) -> Float[np.ndarray, "k h w c"]:
 
 
 def strip(images: Float[np.ndarray, "k h w c"]) -> Float[np.ndarray, "h _ c"]:
-    """Images side by side, with white between them."""
+    """Concatenate images horizontally with white gaps."""
     gap = max(1, images.shape[2] // 16)
     spaced = np.pad(images.clip(0, 1), ((0, 0), (0, 0), (0, gap), (0, 0)), constant_values=1)
     return np.concatenate(list(spaced), axis=1)[:, :-gap]
 
 
 def draw_shares(axes: Axes, adapted: Adapted) -> None:
-    """p^{0→k} of one task; darker is more."""
+    """Draw p^{0→k} of one task."""
     shares = adapted.assignments[0][:1]
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for column, share in enumerate(shares[0]):
@@ -125,24 +125,24 @@ def draw_shares(axes: Axes, adapted: Adapted) -> None:
 
 
 def name_clusters(axes: Axes, shares: np.ndarray) -> None:
-    """C1, C2, ... under the last row."""
+    """Label the clusters C1, C2, ... below the last row."""
     places = range(shares.shape[1])
     axes.set_xticks(places, [f"C{k + 1}" for k in places], fontsize=text_size(shares))
     axes.tick_params(length=0)
 
 
 def text_size(shares: np.ndarray) -> int:
-    """Smaller where clusters are many."""
+    """Return the font size, smaller for many clusters."""
     return 9 if shares.shape[1] <= 6 else 6
 
 
 def node_shares(assignments: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """How strongly a task reaches each cluster: s^1 = p^{0→·}, s^{l+1} = Σ_k s^l_k p^{k→·}; the root has 1."""
+    """Compute the share of a task in each cluster: s^1 = p^{0→·}, s^{l+1} = Σ_k s^l_k p^{k→·}; the root has 1."""
     return list(itertools.accumulate(assignments[1:], np.matmul, initial=assignments[0][0]))
 
 
 def draw_hierarchy(axes: Axes, assignments: Sequence[np.ndarray]) -> None:
-    """Clusters as nodes, dark by share; edges, dark by s_k p^{k→k'}; the path of each level's largest share red."""
+    """Draw clusters as nodes shaded by share, edges shaded by s_k p^{k→k'}, and the path of largest shares in red."""
     shares = node_shares(assignments)
     widest = max(map(len, shares))
     strongest = [int(level.argmax()) for level in shares]
@@ -161,12 +161,12 @@ def draw_hierarchy(axes: Axes, assignments: Sequence[np.ndarray]) -> None:
 
 
 def across(count: int, widest: int) -> np.ndarray:
-    """Where the nodes of a level stand, spread over the width of the widest."""
+    """Return the positions of the nodes of a level, distributed over the width of the widest level."""
     return (np.arange(count) + 0.5) * widest / count - 0.5
 
 
 def initializations(runs: Sequence[Run], *, tasks_per_family: int, seed: int) -> Figure:
-    """t-SNE of what each run starts from in the same test tasks, coloured by dataset: gated parameters, or codes."""
+    """Draw t-SNE of the initialisations of each run on the same test tasks, coloured by dataset."""
     source = runs[0].config.source
     figure = Figure(figsize=(4.6 * len(runs), 4.9))
     panels = figure.subplots(1, len(runs), squeeze=False)[0]
@@ -180,10 +180,8 @@ def initializations(runs: Sequence[Run], *, tasks_per_family: int, seed: int) ->
             axes.set_title(title(run, components, families, shares))
             scatter(axes, embed(components), families, source.family_names)
         else:
-            axes.text(0.5, 0.5, "starts from the same\nparameters in every task", ha="center", va="center")
-    figure.suptitle(
-        f"t-SNE of the tailored initialisation, {tasks_per_family:,} test tasks of each dataset", fontsize=9
-    )
+            axes.text(0.5, 0.5, "same initialisation\nfor every task", ha="center", va="center")
+    figure.suptitle(f"t-SNE of the gated initialisation, {tasks_per_family:,} test tasks of each dataset", fontsize=9)
     if drawn := next((axes for axes in panels if axes.collections), None):
         legend: Any = figure.legend(*drawn.get_legend_handles_labels(), loc="outside lower center", ncols=6)
         for handle in legend.legend_handles:
@@ -194,12 +192,12 @@ def initializations(runs: Sequence[Run], *, tasks_per_family: int, seed: int) ->
 def tailored(
     run: Run, parts: Sequence[tuple[TaskDraw, PRNGKeyArray]], *, num_tasks: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Of so many test tasks of each part a sketch of θ₀ᵢ, the family, and the shares of the first-level clusters."""
-    learner, in_flight = run.config.learner, run.config.training.task_chunk_size
+    """Compute a sketch of θ₀ᵢ, the family and the first-level assignments of test tasks of each part."""
+    learner, chunk_size = run.config.learner, run.config.training.task_chunk_size
 
     def of_part(part: TaskDraw, key: PRNGKeyArray) -> Any:
         return in_batches(
-            lambda start, size: _tailored_batch(learner, run.meta, part, key, start, size, in_flight), num_tasks
+            lambda start, size: _tailored_batch(learner, run.meta, part, key, start, size, chunk_size), num_tasks
         )
 
     found = [of_part(part, key) for part, key in parts]
@@ -219,7 +217,7 @@ def _tailored_batch(
 
 
 def parameters(predictor: Any) -> Float[Array, " n"]:
-    """All numbers of a predictor in a row, without those of a support set that it was told of."""
+    """Flatten all parameters of a predictor, without a support set that is bound to it."""
 
     def is_support(part: Any) -> bool:
         return isinstance(part, Examples)
@@ -229,10 +227,10 @@ def parameters(predictor: Any) -> Float[Array, " n"]:
 
 
 def sketch(values: Float[Array, " n"]) -> Float[Array, " m"]:
-    """Few numbers whose distances between tasks are about those of the many.
+    """Project parameters to `SKETCH` dimensions with approximately preserved distances (count sketch).
 
-    A fixed random projection: each number, with a random sign, is added to one of 500 sums. Parameters that all tasks
-    have in common add the same to every task's sums, so that only those that differ tell tasks apart.
+    Each parameter is added with a random sign to one of 500 sums. Parameters that all tasks share shift all sums
+    equally and do not change distances.
     """
     if values.size <= SKETCH:
         return values
@@ -243,36 +241,36 @@ def sketch(values: Float[Array, " n"]) -> Float[Array, " m"]:
 
 
 def principal(vectors: np.ndarray) -> np.ndarray:
-    """The first principal components of each vector."""
+    """Compute the first principal components of each vector."""
     return PCA(min(COMPONENTS, *vectors.shape), random_state=0).fit_transform(vectors.astype(np.float64))
 
 
 def embed(components: np.ndarray) -> np.ndarray:
-    """Each vector's place in the plane."""
+    """Embed vectors in the plane by t-SNE."""
     perplexity = min(30.0, (len(components) - 1) / 3)
     return TSNE(perplexity=perplexity, init="random", random_state=0).fit_transform(components)
 
 
 def title(run: Run, components: np.ndarray, families: np.ndarray, shares: np.ndarray | None) -> str:
-    """Whose panel it is, and how far clusters agree with datasets where there are several."""
+    """Return the title of a panel, with the agreement of clusters and datasets if there are several."""
     num_families = len(np.unique(families))
     if num_families == 1:
         return label_of(run)
     agreements = [f"k-means {kmeans_nmi(components, families):.2f}"]
     if shares is not None:
-        agreements += [f"its own clusters {normalized_mutual_info_score(families, shares.argmax(1)):.2f}"]
+        agreements += [f"own clusters {normalized_mutual_info_score(families, shares.argmax(1)):.2f}"]
     return f"{label_of(run)}\nNMI with the dataset: {', '.join(agreements)}"
 
 
 def kmeans_nmi(vectors: np.ndarray, families: np.ndarray) -> float:
-    """Normalised mutual information of the families and as many k-means clusters of the vectors."""
+    """Compute the normalised mutual information of the families and as many k-means clusters."""
     how: Any = {"n_init": 10, "random_state": 0}
     clusters = KMeans(len(np.unique(families)), **how).fit_predict(vectors)
     return float(normalized_mutual_info_score(families, clusters))
 
 
 def scatter(axes: Axes, places: np.ndarray, families: np.ndarray, names: Sequence[str]) -> None:
-    """Tasks in the plane, a colour and a marker for each family."""
+    """Draw tasks in the plane with a colour and a marker for each family."""
     size = float(np.clip(24_000 / len(places), 6, 30))
     for family, (color, marker) in zip(np.unique(families), itertools.cycle(FAMILY_STYLES), strict=False):
         at = places[families == family]

@@ -1,4 +1,4 @@
-"""Tables for `metagrove data list`."""
+"""Print the tables of `metagrove data list`."""
 
 from pathlib import Path
 
@@ -13,11 +13,11 @@ TERMS = "Research use; the photographers keep their rights. Pools are for your o
 
 
 def print_official() -> None:
-    """The datasets of the paper, and where to get them."""
-    table = Table("name", "what it is", "classes", "images", "by", title="official datasets")
+    """Print the datasets of the paper and where to get them."""
+    table = Table("name", "description", "classes", "images", "option", title="official datasets")
     for name, entry in OFFICIAL.items():
         counts = "/".join(str(len(names)) for names in splits()[name].values())
-        table.add_row(name, entry.about, counts, f"{entry.images} a class", "--download" if entry.url else "--from")
+        table.add_row(name, entry.about, counts, f"{entry.images} per class", "--download" if entry.url else "--from")
     console = Console()
     console.print(table)
     for name, entry in OFFICIAL.items():
@@ -26,15 +26,15 @@ def print_official() -> None:
 
 
 def print_pools(data: Path) -> None:
-    """The pools in a folder, a damaged one with what is wrong."""
-    table = Table("pool", "size", "what is in it", title=f"prepared in {data}")
+    """Print the pools of a folder, a damaged one with its error."""
+    table = Table("pool", "size", "content", title=f"prepared in {data}")
     for name, size in pool.prepared(data):
         table.add_row(name, str(size), description(name, size, data))
     Console().print(table if table.row_count else f"No pool is prepared in {data} yet.")
 
 
 def description(name: str, size: int, data: Path) -> str:
-    """What is in a pool, or why it cannot be opened."""
+    """Describe a pool, or why it cannot be opened."""
     try:
         return pool.describe(pool.read(name, size, data))
     except MetagroveError as error:

@@ -1,4 +1,4 @@
-"""A run's report: one HTML file that explains it, with nothing to fetch. The same run gives the same bytes."""
+"""HTML report of a run: one self-contained file. The same run gives the same bytes."""
 
 import base64
 import hashlib
@@ -20,22 +20,34 @@ from metagrove.show.report_tasks import Sketcher, units_of
 from metagrove.train import folders
 
 TASKS = 1000
-"""Test tasks, if nobody says."""
+"""Default number of test tasks."""
 NOTHING_ELSE = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{}'"
-"""The page may fetch nothing and run no script but its own."""
+"""Content security policy: the page loads nothing and runs no script but its own."""
 
 
 def write_report(
     run: Run, others: Sequence[Run], out: Path, *, num_tasks: int | None = None, seed: int | None = None
 ) -> Path:
-    """Look at the run's test tasks and write the page; its path.
+    """Evaluate a run on test tasks and write its report.
 
-    By default the tasks are those that its baselines were measured on, or the first 1,000 of seed 0.
+    Args:
+        run: The run.
+        others: Runs on the same source to compare with, at most three.
+        out: Path of the HTML file.
+        num_tasks: Number of test tasks; by default 1,000, or those that the baselines were measured on.
+        seed: Random seed of the test tasks; by default 0, or that of the baselines.
+
+    Returns:
+        The path of the HTML file.
+
+    Raises:
+        InputError: If a run cannot be compared with the first one.
+        RunError: If the file cannot be written.
     """
     if out.is_dir():
         raise InputError(f"--out must be a file, {out} is a folder: try {out / 'report.html'}")
     if len(others) >= len(FIT_STYLES):
-        raise InputError(f"at most {len(FIT_STYLES) - 1} runs can be set beside one, got {len(others)}")
+        raise InputError(f"at most {len(FIT_STYLES) - 1} runs can be compared with one, got {len(others)}")
     refuse_unlike(run, others)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +58,7 @@ def write_report(
 
 
 def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int | None) -> ReportContext:
-    """All that the page tells."""
+    """Collect the data of the report."""
     baselines = read_baselines(run.folder)
     usual = (TASKS, 0) if baselines is None else (baselines["num_draws"] * baselines["num_tasks"], baselines["seed"])
     which = {"num_tasks": usual[0] if num_tasks is None else num_tasks, "seed": usual[1] if seed is None else seed}
@@ -66,7 +78,7 @@ def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int |
 
 
 def page(told: ReportContext) -> str:
-    """The whole file."""
+    """Render the page."""
     style, script = asset("report.css"), asset("report.js")
     allowed = NOTHING_ELSE.format(base64.b64encode(hashlib.sha256(script.encode()).digest()).decode())
     head = tag(
@@ -84,5 +96,5 @@ def page(told: ReportContext) -> str:
 
 
 def asset(name: str) -> str:
-    """A file of the page that lies beside this module."""
+    """Read a style sheet or script of the page."""
     return Path(__file__).with_name(name).read_text(encoding="utf-8")

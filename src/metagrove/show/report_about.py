@@ -1,4 +1,4 @@
-"""The end of the report: settings and provenance, all that it takes to make the same numbers again."""
+"""Last section of the report: settings and provenance, everything needed to reproduce the run."""
 
 import shlex
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from metagrove.show.report_html import Html, number, plural, tag
 
 
 def facts(told: Any) -> Html:
-    """What the run is, in a line."""
+    """Describe the run in one line."""
     run = told.run
     families = [told.families[i] for i in sorted(set(told.seen.family.tolist()))]
     parts = [label_of(run), *([", ".join(families)] if 1 < len(families) <= 6 else [])]
@@ -20,17 +20,17 @@ def facts(told: Any) -> Html:
     if schema := getattr(run.config.source, "schema", None):
         parts.insert(1, f"{listed(schema.targets)} from {listed(schema.inputs)}")
     if seconds := run.about.get("seconds"):
-        parts.append(f"{duration(seconds)} to the checkpoint in use")
+        parts.append(f"{duration(seconds)} to the selected checkpoint")
     return tag("p", " · ".join(parts), class_="facts")
 
 
 def listed(columns: Sequence[Any]) -> str:
-    """Names of a few columns, or how many there are."""
+    """List the names of a few columns, or their number."""
     return ", ".join(c.name for c in columns) if len(columns) <= 4 else f"{len(columns)} columns"
 
 
 def duration(seconds: float) -> str:
-    """Time as people say it."""
+    """Format a duration."""
     for size, name in ((3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{number(seconds / size, 2)} {name}"
@@ -38,7 +38,7 @@ def duration(seconds: float) -> str:
 
 
 def about(told: Any) -> Html:
-    """Settings and provenance, folded up."""
+    """Render settings and provenance, collapsed."""
     run = told.run
     provenance = files.read_json(run.folder / "run.json")["provenance"]
     config = to_json(run.config)
@@ -53,7 +53,7 @@ def about(told: Any) -> Html:
     intro = tag(
         "div",
         tag("h2", "Provenance", id="about-title"),
-        tag("p", "What it takes to make the same numbers again."),
+        tag("p", "Everything needed to reproduce this run."),
         class_="intro",
     )
     content = tag("div", listing(made), *parts, class_="content")
@@ -61,20 +61,20 @@ def about(told: Any) -> Html:
 
 
 def report_command(told: Any) -> str:
-    """How this page was made, without the paths of the machine it was made on."""
-    beside = ["--beside", *(other.folder.name for other in told.others)] if told.others else []
-    how = ["--tasks", str(told.num_tasks), "--seed", str(told.seed)]
+    """Return the command of this report, without local paths."""
+    beside = ["--compare-with", *(other.folder.name for other in told.others)] if told.others else []
+    how = ["--num-tasks", str(told.num_tasks), "--seed", str(told.seed)]
     return shlex.join(["metagrove", "report", told.run.folder.name, *beside, *how])
 
 
 def command(text: str) -> Html:
-    """A command, broken between its words alone."""
+    """Render a command that wraps between words only."""
     words = [part for word in text.split(" ") for part in (tag("span", word), " ")]
     return tag("code", *words[:-1], class_="command")
 
 
 def settings(part: dict[str, Any]) -> dict[str, str]:
-    """Settings of one part, those of its net and of a table's columns among them."""
+    """Flatten the settings of one part of the config, including nested ones."""
     found = {}
     for key, value in part.items():
         if isinstance(value, dict):
@@ -87,17 +87,17 @@ def settings(part: dict[str, Any]) -> dict[str, str]:
 
 
 def column(one: dict[str, Any]) -> str:
-    """A table's column in words."""
+    """Describe a column of a table."""
     if one["kind"] == "number":
-        return f"numbers, mean {number(one['mean'])}, standard deviation {number(one['sd'])}"
+        return f"numeric, mean {number(one['mean'])}, standard deviation {number(one['sd'])}"
     return f"one of {', '.join(one['categories'])}"
 
 
 def listing(pairs: dict[str, Any]) -> Html:
-    """Names and values."""
+    """Render names and values as a definition list."""
     return tag("dl", *(part for key, value in pairs.items() for part in (tag("dt", key), tag("dd", value))))
 
 
 def fold(title: str, pairs: dict[str, Any]) -> Html:
-    """Settings that are opened when asked for."""
+    """Render settings in a collapsible element."""
     return tag("details", tag("summary", f"{title} settings"), listing(pairs))

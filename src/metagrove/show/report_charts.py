@@ -1,4 +1,4 @@
-"""The report's figures of a whole run: training, standings, the tree of clusters, who is in which, the map of tasks."""
+"""Charts of the report: training curve, comparison, tree of clusters, assignments, histogram."""
 
 import math
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from metagrove.show.report_plot import Axis, Frame, Number, anchor, axis, plot, 
 from metagrove.show.report_rivals import Standing
 
 COLORS, SHAPES = 7, 5
-"""Of families: after seven the colours, after five the shapes begin again."""
+"""Number of colours and shapes of families, which are then repeated."""
 BINS = 36
-"""Of the histogram."""
+"""Number of bins of the histogram."""
 THINNED = 400
-"""Most points of the loss curve."""
+"""Maximum number of points of the loss curve."""
 
 
 def training(records: Sequence[dict[str, Any]], metric: Metric, best_step: int) -> Html:
-    """Training loss, and the validation score with its CI: an accuracy has a plot of its own."""
+    """Draw the training loss and the validation score with its CI; an accuracy has a plot of its own."""
     at = np.array([r["step"] for r in records if "loss" in r], np.float64)
     loss = np.array([r["loss"] for r in records if "loss" in r], np.float64)
     checks = [(r["step"], r["validation"]) for r in records if "validation" in r]
@@ -35,7 +35,7 @@ def training(records: Sequence[dict[str, Any]], metric: Metric, best_step: int) 
 
 
 def keyed(chart: Html, title: str) -> Html:
-    """A plot under its name."""
+    """Render a plot with its title."""
     return tag("div", tag("p", title, class_="plot-title"), chart)
 
 
@@ -47,7 +47,7 @@ def curves(
     best_step: int,
     label: str,
 ) -> Html:
-    """One plot of the training section."""
+    """Draw one plot of the training section."""
     steps = np.array([step for step, _ in checks], np.float64)
     value = np.array([check["value"] for _, check in checks], np.float64)
     ci = np.array([check.get("ci95", 0.0) for _, check in checks], np.float64)
@@ -65,19 +65,19 @@ def curves(
 
 
 def thin(at: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means of equal stretches, no more of them than the eye can tell apart."""
+    """Average a curve over equal intervals, to at most `THINNED` points."""
     stretches = np.array_split(np.arange(len(at)), min(THINNED, max(1, len(at))))
     return np.array([at[s].mean() for s in stretches]), np.array([values[s].mean() for s in stretches])
 
 
 def growth_line(frame: Frame, step: int) -> Html:
-    """A growth event in the training curve."""
+    """Draw a growth event in the training curve."""
     x = frame.across(step)
     return tag("line", tag("title", f"grew at step {step:,}"), x1=x, x2=x, y1=0, y2=frame.height - 22, class_="growth")
 
 
 def standings_chart(standings: Sequence[Standing], metric: Metric) -> Html:
-    """A row for each learner: its mean with its CI on one scale, and the paired difference of the first to it."""
+    """Draw the mean and CI of each learner on one scale, with the paired difference of the first to it."""
     scale = standings_scale(standings, metric)
     rest = sorted(standings[1:], key=lambda s: -s.value if metric.higher_is_better else s.value)
     rows = [standing_row(one, scale, metric, first=one is standings[0]) for one in (standings[0], *rest)]
@@ -86,7 +86,7 @@ def standings_chart(standings: Sequence[Standing], metric: Metric) -> Html:
 
 
 def standings_scale(standings: Sequence[Standing], metric: Metric) -> Axis:
-    """From 0 for errors; logarithmic where one is ten times another."""
+    """Return the scale: from 0 for errors, logarithmic if one is more than ten times another."""
     ends = [e for s in standings for e in (s.value - s.ci95, s.value + s.ci95)]
     finite = [s.value for s in standings if math.isfinite(s.value)]
     if metric.higher_is_better:
@@ -97,7 +97,7 @@ def standings_scale(standings: Sequence[Standing], metric: Metric) -> Axis:
 
 
 def standing_row(one: Standing, scale: Axis, metric: Metric, *, first: bool) -> Html:
-    """Name, interval on the scale, number, verdict."""
+    """Render name, interval, value and verdict of one learner."""
     verdict = None if first else tag("span", verdict_text(one, metric), class_=f"verdict {one.verdict(metric)}")
     note = tag("small", one.note) if one.note else None
     return tag(
@@ -111,7 +111,7 @@ def standing_row(one: Standing, scale: Axis, metric: Metric, *, first: bool) -> 
 
 
 def interval(one: Standing, scale: Axis) -> Html:
-    """A dot with whiskers."""
+    """Draw a dot with an error bar."""
     if not (math.isfinite(one.value) and math.isfinite(one.ci95)):
         return tag("svg", height=20, role="img", aria_label=f"{one.name}: not finite")
     places = (scale.at(v) for v in (one.value - one.ci95, one.value, one.value + one.ci95))
@@ -124,7 +124,7 @@ def interval(one: Standing, scale: Axis) -> Html:
 
 
 def verdict_text(one: Standing, metric: Metric) -> str:
-    """The paired difference in words."""
+    """Describe the paired difference."""
     if one.difference is None:
         return ""
     gap = with_ci(one.difference, one.difference_ci95, signed=True)
@@ -133,7 +133,7 @@ def verdict_text(one: Standing, metric: Metric) -> str:
 
 
 def by_family(standings: Sequence[Standing], seen: Look, families: Sequence[str]) -> Html | None:
-    """Means of every learner for each family; nothing where there is one family."""
+    """Render the means of all learners by family; None if there is only one family."""
     names = list(standings[0].by_family)
     if len(names) < 2:
         return None
@@ -144,17 +144,17 @@ def by_family(standings: Sequence[Standing], seen: Look, families: Sequence[str]
 
 
 def name_of_family(index: int, name: str) -> Html:
-    """A family with its mark."""
+    """Render the name of a family with its marker."""
     return tag("span", swatch(index), name, class_="family")
 
 
 def swatch(index: int) -> Html:
-    """A family's mark by itself."""
+    """Render the marker of a family."""
     return tag("svg", marker(index, 7, 7, 5), class_="swatch", viewBox="0 0 14 14", aria_hidden="true")
 
 
 def marker(index: int, x: Number, y: Number, r: Number, *children: Html, extra: str = "") -> Html:
-    """A family's mark: a circle, triangle, square, diamond or triangle upside down in its colour."""
+    """Draw the marker of a family: a circle, triangle, square, diamond or inverted triangle in its colour."""
     kind = f"f{index % COLORS} m{index}{extra}"
     corners = {
         1: [(0, -1.15), (1.1, 0.8), (-1.1, 0.8)],
@@ -169,12 +169,12 @@ def marker(index: int, x: Number, y: Number, r: Number, *children: Html, extra: 
 
 
 def node_name(level: int, cluster: int, num_levels: int) -> str:
-    """C1, C2, ... of the first level, D1, ... of the second; the last is the root."""
+    """Return the name of a node: C1, C2, ... at the first level, D1, ... at the second; the last is the root."""
     return "root" if level == num_levels - 1 else f"{chr(ord('C') + level)}{cluster + 1}"
 
 
 def tree(seen: Look) -> Html:
-    """Clusters as nodes from the root down, their size the share of tasks; edges as wide as what flows along them."""
+    """Draw the tree of clusters; node size is the share of tasks, edge width the share that flows along the edge."""
     shares = [level.mean(0) for level in seen.shares]
     top, gap = 34, 104
     down = [top + gap * (len(shares) - 1 - level) for level in range(len(shares))]
@@ -194,7 +194,7 @@ def tree(seen: Look) -> Html:
 
 
 def edge(k: int, to: int, flow: float, shape: tuple[int, ...], down: tuple[int, int]) -> Html:
-    """From a cluster up to one of the next level."""
+    """Draw the edge from a cluster to one of the next level."""
     ends = (k + 0.5) / shape[0], (to + 0.5) / shape[1]
     x1, x2 = (f"{short(100 * end)}%" for end in ends)
     width = short(0.6 + 14 * flow)
@@ -204,7 +204,7 @@ def edge(k: int, to: int, flow: float, shape: tuple[int, ...], down: tuple[int, 
 
 
 def node(name: str, share: float, across: float, y: int, *, crowded: bool) -> Html:
-    """A cluster."""
+    """Draw a cluster."""
     x, r = f"{short(100 * across)}%", short(5 + (8 if crowded else 19) * math.sqrt(share))
     title = tag("title", f"{name}: {percent(share)} of tasks")
     below = y + float(r) + 14
@@ -217,7 +217,7 @@ def node(name: str, share: float, across: float, y: int, *, crowded: bool) -> Ht
 
 
 def heat_map(seen: Look, chosen: Sequence[int]) -> Html:
-    """p^{0→k}, eq. (6), a row for each task: a table, so that it can be read aloud and copied."""
+    """Render p^{0→k}, eq. (6), one row per task, as a table, which is accessible and can be copied."""
     share = seen.shares[0]
     head = ["task", *(node_name(0, k, len(seen.shares)) for k in range(share.shape[1]))]
     rows = [[name_of_family(seen.cases[i].family, seen.cases[i].name), *map(heat_cell, share[i])] for i in chosen]
@@ -225,12 +225,12 @@ def heat_map(seen: Look, chosen: Sequence[int]) -> Html:
 
 
 def heat_cell(share: float) -> Html:
-    """A number on its shade."""
+    """Render a shaded cell."""
     return tag("span", f"{share:.2f}", **shade(share))
 
 
 def describe(seen: Look, index: int, families: Sequence[str]) -> str:
-    """A task in one line: name, family, score, and its strongest cluster."""
+    """Describe a task in one line: name, family, score and strongest cluster."""
     case = seen.cases[index]
     parts = [case.name] if case.name.startswith(families[case.family]) else [case.name, families[case.family]]
     parts.append(f"{seen.metric.name} {number(seen.scores[index])}")
@@ -241,7 +241,7 @@ def describe(seen: Look, index: int, families: Sequence[str]) -> str:
 
 
 def composition(seen: Look, share: np.ndarray, families: Sequence[str]) -> Html | None:
-    """Which families a cluster holds, as parts of a bar; nothing where there is one family."""
+    """Draw the families of a cluster as a stacked bar; None if there is only one family."""
     there = np.unique(seen.family).tolist()
     if len(there) < 2 or share.sum() <= 0:
         return None
@@ -260,7 +260,7 @@ def composition(seen: Look, share: np.ndarray, families: Sequence[str]) -> Html 
 
 
 def histogram(seen: Look) -> Html | None:
-    """How test tasks' scores are spread; nothing where fewer than twenty are finite."""
+    """Draw a histogram of the scores of test tasks; None if fewer than twenty are finite."""
     values = seen.scores[np.isfinite(seen.scores)]
     log = not seen.metric.higher_is_better and bool((values > 0).all())
     if len(values) < 20 or values.min() == values.max():
@@ -279,7 +279,7 @@ def histogram(seen: Look) -> Html | None:
 
 
 def legend(entries: Sequence[tuple[Html, str]], families: Sequence[int] | None = None) -> Html:
-    """Marks and what they mean; those of families can be pointed at."""
+    """Render a legend; entries of families can be hovered over."""
     one_alone = {} if families is None else {"tabindex": 0}
     numbers = range(len(entries)) if families is None else families
     items = [
@@ -289,7 +289,7 @@ def legend(entries: Sequence[tuple[Html, str]], families: Sequence[int] | None =
 
 
 def task_legend(kind: str, names: Sequence[str], *, truth: bool, spread: bool) -> Html | None:
-    """What is what in the drawings of tasks: `names` are those of the run and of the runs beside it."""
+    """Render the legend of the drawings of tasks; `names` are those of the compared runs."""
     if kind == "agreement":
         return legend([(dot_key(f"pair c{i}"), name) for i, name in enumerate(names)])
     if kind != "curve":
@@ -302,11 +302,11 @@ def task_legend(kind: str, names: Sequence[str], *, truth: bool, spread: bool) -
 
 
 def line_key(class_: str) -> Html:
-    """A piece of a line for a legend."""
+    """Render the line of a legend entry."""
     return tag("svg", tag("line", x1=1, x2=21, y1=7, y2=7, class_=class_), class_="swatch wide", aria_hidden="true")
 
 
 def dot_key(class_: str) -> Html:
-    """A dot for a legend."""
+    """Render the dot of a legend entry."""
     dot = tag("g", tag("circle", cx=7, cy=7, r=4.5), class_=class_)
     return tag("svg", dot, class_="swatch", aria_hidden="true")

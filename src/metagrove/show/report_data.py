@@ -1,4 +1,4 @@
-"""What a report tells of a run: its test tasks, one by one, the clusters they fall in, and how rivals do on them."""
+"""Data of a report: the scores, embeddings and assignments of a run on test tasks."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from metagrove.train.scores import Scores, clustering, in_batches, test_parts
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A test task: what it is called, and what draws it."""
+    """A test task: its name, and how to draw it again."""
 
     name: str
     family: int
@@ -33,7 +33,7 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """A run on test tasks, a row each. `assignments` is p^{k→k'} of every level, empty without clusters."""
+    """A run on test tasks, one row per task; `assignments` is p^{k→k'} of every level, empty without clusters."""
 
     scores: np.ndarray
     family: np.ndarray
@@ -44,7 +44,7 @@ class Look:
 
     @property
     def shares(self) -> tuple[np.ndarray, ...]:
-        """Of every level how far each task is in each cluster: s^1 = p^{0→·}, s^{l+1} = Σ_k s^l_k p^{k→·}."""
+        """Share of each task in each cluster of every level: s^1 = p^{0→·}, s^{l+1} = Σ_k s^l_k p^{k→·}."""
         found = []
         for assignment in self.assignments:
             found.append(assignment[:, 0] if not found else np.einsum("nk,nkl->nl", found[-1], assignment))
@@ -52,33 +52,33 @@ class Look:
 
     @property
     def flows(self) -> tuple[np.ndarray, ...]:
-        """Between one level and the next: the mean of s^l_k p^{k→k'} over tasks."""
+        """Mean of s^l_k p^{k→k'} over tasks, between each level and the next."""
         pairs = zip(self.shares, self.assignments[1:], strict=False)
         return tuple(np.einsum("nk,nkl->kl", share, assignment) / len(share) for share, assignment in pairs)
 
     @property
     def agreement(self) -> dict[str, Any] | None:
-        """How far clusters and families agree, where there are several of both."""
+        """Agreement of clusters and families, if there are several of both."""
         if not self.assignments or self.shares[0].shape[1] < 2 or len(np.unique(self.family)) < 2:
             return None
         return clustering(Scores(self.scores[:, None], self.family, self.shares[0]))
 
     def best_first(self) -> np.ndarray:
-        """Numbers of the tasks; a score that is not finite is the worst."""
+        """Return the indices of the tasks, best first; scores that are not finite come last."""
         badness = -self.scores if self.metric.higher_is_better else self.scores
         return np.argsort(np.where(np.isfinite(badness), badness, np.inf), kind="stable")
 
 
 def look(run: Run, *, num_tasks: int, seed: int) -> Look:
-    """Adapt to the test tasks that `Run.scores` has, and keep what there is to see.
+    """Adapt to the test tasks of `Run.scores` and collect their scores, embeddings and assignments.
 
-    Of a source that draws the same tasks again, a row is the mean over a task's draws, and its case one of them.
+    For a source that repeats tasks, a row is the mean over the draws of a task, and its case is one of them.
     """
     source = run.config.source
     parts = test_parts(source, seed)
     sizes = draws_of(num_tasks, len(parts), again=source.repeats_tasks)
     if min(sizes) < 2:
-        raise InputError(f"--tasks must be at least {2 * len(parts)} for this run, got {num_tasks}")
+        raise InputError(f"--num-tasks must be at least {2 * len(parts)} for this run, got {num_tasks}")
     found = [_look_at(run, part, key, size) for (part, key), size in zip(parts, sizes, strict=True)]
     shown = [[middling(each[0])] if source.repeats_tasks else range(n) for each, n in zip(found, sizes, strict=True)]
     keys = [(part, jax.random.fold_in(key, i)) for (part, key), some in zip(parts, shown, strict=True) for i in some]
@@ -91,18 +91,18 @@ def look(run: Run, *, num_tasks: int, seed: int) -> Look:
 
 
 def joined(*parts: np.ndarray) -> np.ndarray:
-    """One after the other, in double precision."""
+    """Concatenate arrays, in double precision."""
     together = np.concatenate(parts)
     return together if together.dtype.kind == "i" else together.astype(np.float64)
 
 
 def middling(scores: np.ndarray) -> int:
-    """The draw whose score is nearest to their mean."""
+    """Return the index of the draw whose score is closest to the mean."""
     return int(np.argmin(np.nan_to_num(np.abs(scores - scores.mean()), nan=np.inf)))
 
 
 def mean_draw(draws: Any) -> Any:
-    """Of the draws of one task their means."""
+    """Average the draws of one task."""
     return jax.tree.map(lambda each: each[:1] if each.dtype.kind == "i" else each.mean(0, keepdims=True), draws)
 
 
@@ -134,7 +134,7 @@ def _look_batch(
 
 
 def called(family: np.ndarray, source: Any) -> list[str]:
-    """Tasks' own names, or without them numbers in their family: line 1, line 2."""
+    """Return the names of tasks, or if they have none, numbers within their family: line 1, line 2."""
     if source.repeats_tasks and hasattr(source, "task_names"):
         return list(source.task_names("test"))
     so_far = np.zeros(len(source.family_names), int)
@@ -147,7 +147,7 @@ def called(family: np.ndarray, source: Any) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """A task, and what the run and those beside it make of it."""
+    """A task, and the fits of the run and of the runs it is compared with."""
 
     case: Case
     score: float
@@ -157,7 +157,7 @@ class Fit:
 
 
 def fit(run: Run, seen: Look, index: int, others: Sequence[Run] = ()) -> Fit:
-    """The run adapted to a task again, to be drawn."""
+    """Adapt the runs to a task again, for a drawing."""
     case = seen.cases[index]
     task = _sample(case.part, case.key)
     beside = tuple(adapt(other, task) for other in others)
@@ -170,9 +170,9 @@ def _sample(tasks: TaskDraw, key: PRNGKeyArray) -> Task:
 
 
 def typical(seen: Look, level: int, cluster: int, count: int) -> list[int]:
-    """Of the tasks that are in a cluster more than in others, those nearest to their mean embedding.
+    """Return the members of a cluster that are closest to their mean embedding.
 
-    Of a cluster that holds most of none, the tasks with the largest share.
+    If a cluster is the strongest of no task, return the tasks with the largest share in it.
     """
     share = seen.shares[level]
     members = np.flatnonzero(share.argmax(1) == cluster)
@@ -184,7 +184,7 @@ def typical(seen: Look, level: int, cluster: int, count: int) -> list[int]:
 
 
 def spread_out(seen: Look, count: int) -> list[int]:
-    """The first tasks of each family, as evenly as `count` allows, those alike in their clusters together."""
+    """Choose the first tasks of each family, as evenly as `count` allows, sorted by their strongest cluster."""
     families = np.unique(seen.family)
     each = max(1, count // len(families))
     chosen = [i for f in families[:count] for i in np.flatnonzero(seen.family == f)[:each].tolist()]

@@ -1,25 +1,25 @@
-"""HTML and SVG by one small function: text that it did not make itself is escaped, whatever it holds."""
+"""HTML and SVG elements as strings, with all other text escaped."""
 
 import html
 import math
 from typing import Any
 
 VOID = {"meta", "img", "path", "line", "circle", "rect", "polygon"}
-"""Elements that hold nothing."""
+"""Elements without content."""
 
 
 PERCENT = "\u00a0%"
-"""The sign with a space that no line is broken at."""
+"""Per cent sign after a no-break space."""
 
 
 class Html(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
 
 def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
-    """An element. `class_` and `stroke_width` become class and stroke-width; None is left out, True has no value."""
+    """Render an element; `class_` and `stroke_width` become class and stroke-width, None and False are left out."""
     said = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{html.escape(str(value))}"')
         for key, value in attributes.items()
@@ -31,12 +31,12 @@ def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
 
 
 def join(*parts: Any) -> Html:
-    """One after the other; what is not HTML is escaped, and None is nothing."""
+    """Concatenate parts; what is not HTML is escaped, and None is skipped."""
     return Html("".join(p if isinstance(p, Html) else html.escape(str(p), quote=False) for p in parts if p is not None))
 
 
 def number(value: int | float, digits: int = 3) -> str:
-    """A number as a person writes it: so many digits that count, thousands apart, far ones as powers of ten."""
+    """Format a number with significant digits, thousands separators, and powers of ten where needed."""
     if not math.isfinite(value):
         return "not finite"
     if value == 0:
@@ -49,7 +49,7 @@ def number(value: int | float, digits: int = 3) -> str:
 
 
 def with_ci(value: int | float, ci: int | float, *, signed: bool = False) -> str:
-    """A mean and half its interval, which says how many digits count."""
+    """Format a mean with its confidence interval, which determines the number of digits."""
     if not (math.isfinite(value) and math.isfinite(ci)):
         return number(value)
     size = math.floor(math.log10(ci)) if ci > 0 else 0
@@ -61,22 +61,22 @@ def with_ci(value: int | float, ci: int | float, *, signed: bool = False) -> str
 
 
 def percent(share: float) -> str:
-    """A share of one; a little is not called nothing."""
+    """Format a fraction in per cent; small fractions are not rounded to 0."""
     return f"< 1{PERCENT}" if 0 < share < 0.005 else f"{100 * share:.0f}{PERCENT}"
 
 
 def minus(text: str) -> str:
-    """With a proper minus sign."""
+    """Replace hyphens by minus signs."""
     return text.replace("-", "−")
 
 
 def plural(count: int, one: str) -> str:
-    """1 task, 2 tasks."""
+    """Format a count with its noun: 1 task, 2 tasks."""
     return f"{count:,} {one}" + ("" if count == 1 else "s")
 
 
 def table(head: list[Any], rows: list[list[Any]], **attributes: Any) -> Html:
-    """A table whose first column names its rows; it scrolls by itself where it is wider than the page."""
+    """Render a table with row headers, in a scrollable container."""
     top = tag("tr", *(tag("th", cell, scope="col") for cell in head))
     body = [tag("tr", tag("th", first, scope="row"), *(tag("td", cell) for cell in rest)) for first, *rest in rows]
     inside = tag("table", tag("thead", top), tag("tbody", *body), **attributes)
@@ -84,11 +84,11 @@ def table(head: list[Any], rows: list[list[Any]], **attributes: Any) -> Html:
 
 
 def scrolling(content: Html) -> Html:
-    """What scrolls by itself, with a keyboard too."""
+    """Render a horizontally scrollable container, which is accessible by keyboard."""
     return tag("div", content, class_="scroll", tabindex=0, role="group", aria_label="table, scrolls sideways")
 
 
 def shade(share: float) -> dict[str, str]:
-    """How dark a cell is, and by class what can be read on it: changes where contrast asks for it, by theme."""
+    """Return the style of a shaded cell, with a class that selects a readable text colour."""
     kind = "most" if share > 0.91 else "much" if share > 0.62 else "some"
     return {"class_": kind, "style": f"--share:{share:.2f}"}

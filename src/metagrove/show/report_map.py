@@ -1,4 +1,4 @@
-"""The map of tasks: t-SNE of their embeddings, test tasks among those that the run already knew."""
+"""Map of tasks: t-SNE of the embeddings of test tasks and of indexed training and validation tasks."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from metagrove.show.report_data import Look
 from metagrove.show.report_html import Html, tag
 
 MAPPED = 400
-"""Most tasks in the map; with more of them t-SNE takes longer than a person waits."""
+"""Maximum number of tasks in the map, limited by the run time of exact t-SNE."""
 WIDE, HIGH, ROOM = 560, 400, 14
-"""Size of the map, and what is left free at its edge."""
+"""Size of the map and its margin."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Point:
     family: int
     embedding: np.ndarray
     known: bool = False
-    """Was it a training or a validation task?"""
+    """Whether it is a training or validation task."""
 
 
 def points_of(seen: Look, atlas: TaskIndex | None, families: Sequence[str]) -> list[Point]:
-    """Test tasks, and as many of the known ones as there is room for."""
+    """Collect test tasks, and as many indexed training and validation tasks as fit."""
     if seen.embeddings is None:
         return []
     chosen = evenly(len(seen.scores), MAPPED)
@@ -48,12 +48,12 @@ def points_of(seen: Look, atlas: TaskIndex | None, families: Sequence[str]) -> l
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """So many of `count` numbers, evenly spread."""
+    """Return at most `most` evenly spaced indices below `count`."""
     return np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int)).tolist()
 
 
 def task_map(points: Sequence[Point]) -> Html:
-    """Tasks as marks of their family, named when pointed at; known ones are hollow."""
+    """Draw tasks with the markers of their families; training and validation tasks are hollow."""
     places = tsne(np.stack([point.embedding for point in points])).tolist()
     marks = [
         marker(
@@ -66,12 +66,12 @@ def task_map(points: Sequence[Point]) -> Html:
         )
         for point, (x, y) in sorted(zip(points, places, strict=True), key=lambda pair: not pair[0].known)
     ]
-    label = f"map of {len(points)} tasks, alike ones near each other"
+    label = f"map of {len(points)} tasks, similar ones close to each other"
     return tag("svg", *marks, class_="map", viewBox=f"0 0 {WIDE} {HIGH}", role="img", aria_label=label)
 
 
 def tsne(embeddings: np.ndarray) -> np.ndarray:
-    """Each task's place in a square from 0 to 1, the same on every call."""
+    """Compute deterministic t-SNE coordinates in the unit square."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
@@ -83,6 +83,6 @@ def tsne(embeddings: np.ndarray) -> np.ndarray:
 
 
 def only_style(families: Sequence[int]) -> Html:
-    """Pointing at a family's entry in the legend fades the other families' tasks."""
+    """Return the style that fades other families when a legend entry is hovered over."""
     rules = [f"#map:has(.k{f}:is(:hover,:focus)) .map>:not(.m{f}){{opacity:.1}}" for f in families]
     return tag("style", Html("".join(rules)))

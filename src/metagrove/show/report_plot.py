@@ -1,6 +1,6 @@
-"""Plots as SVG that fills whatever width it is given: places across are per cent, places down are pixels.
+"""Responsive SVG plots: horizontal positions are in per cent, vertical positions in pixels.
 
-Labels of the y axis stand on their grid lines, so that no margin is lost on a narrow screen. Colours are the page's.
+Labels of the y axis are placed on their grid lines, which needs no margin on narrow screens. Colours are in the CSS.
 """
 
 import dataclasses
@@ -14,19 +14,19 @@ from metagrove.show.report_html import Html, minus, number, tag
 Number = int | float
 Numbers = Sequence[Number] | np.ndarray
 WIDE = 1000
-"""Units across in which curves are written."""
+"""Horizontal units of the paths of curves."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """A range of values, from 0 to 1 on the page."""
+    """A range of values, mapped to 0 to 1."""
 
     low: Number
     high: Number
     log: bool = False
 
     def at(self, value: Number) -> Number:
-        """Where a value stands."""
+        """Map a value to 0 to 1."""
         low, high, here = (self._scaled(v) for v in (self.low, self.high, value))
         return (here - low) / (high - low)
 
@@ -34,7 +34,7 @@ class Axis:
         return math.log10(max(value, 1e-300)) if self.log else value
 
     def ticks(self, count: int) -> list[Number]:
-        """About so many round values."""
+        """Return about `count` round values."""
         if count == 0:
             return []
         if self.log:
@@ -48,7 +48,7 @@ class Axis:
 
 
 def log_ticks(low: Number, high: Number, count: int) -> list[Number]:
-    """Powers of ten, or with few of them 1, 2 and 5 of each."""
+    """Return powers of ten, or multiples of 1, 2 and 5 for a short range."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 2, 5) if math.log10(high / low) < 1.5 else (1,)
     ticks = [m * 10.0**p for p in powers for m in steps if low <= m * 10.0**p <= high]
@@ -56,7 +56,7 @@ def log_ticks(low: Number, high: Number, count: int) -> list[Number]:
 
 
 def axis(*values: Numbers, pad: float = 0.04, log: bool = False) -> Axis:
-    """An axis that holds all finite values, with some room."""
+    """Make an axis that contains all finite values, with padding."""
     every = np.concatenate([np.ravel(np.asarray(v, np.float64)) for v in values])
     every = every[np.isfinite(every) & ((every > 0) | (not log))]
     if every.size == 0:
@@ -71,7 +71,7 @@ def axis(*values: Numbers, pad: float = 0.04, log: bool = False) -> Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """Where values stand in a plot of so many pixels down."""
+    """Coordinates of a plot of a given height in pixels."""
 
     x: Axis
     y: Axis
@@ -81,24 +81,24 @@ class Frame:
     """Pixels above the highest value, and below the lowest."""
 
     def across(self, value: Number) -> str:
-        """Per cent from the left."""
+        """Return the horizontal position in per cent."""
         return f"{short(100 * self.x.at(value))}%"
 
     def down(self, value: Number) -> Number:
-        """Pixels from the top."""
+        """Return the vertical position in pixels from the top."""
         return self.above + (1 - self.y.at(value)) * (self.height - self.above - self.below)
 
     def line(self, xs: Numbers, ys: Numbers, class_: str) -> Html:
-        """A curve; values that are not finite leave a gap."""
+        """Draw a curve; values that are not finite leave a gap."""
         return self._stretched(path_of(self._points(xs, ys)), class_)
 
     def band(self, xs: np.ndarray, low: np.ndarray, high: np.ndarray, class_: str) -> Html:
-        """The area between two curves."""
+        """Fill the area between two curves."""
         there, back = self._points(xs, high), self._points(xs[::-1], low[::-1])
         return self._stretched(path_of(there + back) + "z", class_)
 
     def dots(self, xs: Numbers, ys: Numbers, r: Number, class_: str) -> Html:
-        """Round marks, in a group."""
+        """Draw points, in a group."""
         finite = [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(y)]
         marks = [tag("circle", cx=self.across(x), cy=short(self.down(y)), r=r) for x, y in finite]
         return tag("g", *marks, class_=class_)
@@ -116,7 +116,7 @@ class Frame:
         return tag("svg", path, viewBox=box, width="100%", height=self.height, preserveAspectRatio="none")
 
     def grid(self, x_ticks: Sequence[Number], y_ticks: Sequence[Number]) -> Html:
-        """Lines across with their values on them, and the x axis's values below."""
+        """Draw horizontal grid lines with labels, and the labels of the x axis."""
         across = [
             tag("line", x1=0, x2="100%", y1=short(self.down(t)), y2=short(self.down(t)), class_="grid") for t in y_ticks
         ]
@@ -129,13 +129,13 @@ class Frame:
 
 
 def plot(frame: Frame, *marks: Html | None, label: str, ticks: tuple[int, int] = (5, 4)) -> Html:
-    """The whole plot; `label` is what a screen reader says of it."""
+    """Render a plot; `label` is its text for screen readers."""
     grid = frame.grid(frame.x.ticks(ticks[0]), frame.y.ticks(ticks[1]))
     return tag("svg", grid, *marks, class_="plot", height=frame.height, role="img", aria_label=label)
 
 
 def path_of(points: Sequence[tuple[Number, Number]]) -> str:
-    """An SVG path through the points that are finite."""
+    """Return an SVG path through the finite points."""
     parts, pen = [], "M"
     for x, y in points:
         if math.isfinite(y):
@@ -145,12 +145,12 @@ def path_of(points: Sequence[tuple[Number, Number]]) -> str:
 
 
 def short(value: Number) -> str:
-    """A coordinate with as few digits as the eye needs."""
+    """Format a coordinate with one decimal."""
     return f"{value:.1f}".rstrip("0").rstrip(".") or "0"
 
 
 def tick_text(value: Number) -> str:
-    """A round number in few letters."""
+    """Format the label of a tick."""
     for size, letter in ((1e9, "bn"), (1e6, "m"), (1e3, "k")):
         if size <= abs(value) < 1000 * size and abs(value) >= 1e4:
             return minus(f"{value / size:g}{letter}")
@@ -158,5 +158,5 @@ def tick_text(value: Number) -> str:
 
 
 def anchor(fraction: Number) -> str:
-    """Labels at an end of the axis stay inside it."""
+    """Return the alignment of a label, so that labels at the ends stay inside the plot."""
     return "first" if fraction < 0.06 else "last" if fraction > 0.94 else "middle"

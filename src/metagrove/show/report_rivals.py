@@ -1,4 +1,4 @@
-"""The headline: a run's score on test tasks, and by how much it beats or loses to others on the same tasks."""
+"""Comparison of a run with others on the same test tasks."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from metagrove.train.scores import ci95, paired_difference
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """One learner's mean over test tasks, and the first one's minus its own, task by task."""
+    """The mean score of one learner on test tasks, and the paired difference of the first learner to it."""
 
     name: str
     value: float
@@ -25,22 +25,22 @@ class Standing:
     difference: float | None = None
     difference_ci95: float = float("nan")
     note: str = ""
-    """What else is to be said of it, e.g. its settings."""
+    """A remark, e.g. its settings."""
 
     @property
     def short(self) -> str:
-        """Its name in a sentence."""
+        """Short name, for a sentence."""
         return self.name.partition(",")[0]
 
     def verdict(self, metric: Metric) -> str:
-        """Is the first one better than this? `unclear` where the interval of their difference holds 0."""
+        """Return whether the first learner is "better" or "worse"; "unclear" if the interval contains 0."""
         if self.difference is None or not abs(self.difference) > self.difference_ci95:
             return "unclear"
         return "better" if is_better(self.difference, 0.0, metric.name) else "worse"
 
 
 def standing(name: str, scores: np.ndarray, seen: Look, families: Sequence[str]) -> Standing:
-    """A learner's scores in short; `seen` is the first one's look at the same tasks."""
+    """Summarise the scores of a learner; `seen` holds those of the first one on the same tasks."""
     there = [i for i in range(len(families)) if (seen.family == i).any()]
     by_family = {families[i]: float(scores[seen.family == i].mean()) for i in there}
     paired = {} if scores is seen.scores else paired_difference(seen.scores, scores)
@@ -49,7 +49,7 @@ def standing(name: str, scores: np.ndarray, seen: Look, families: Sequence[str])
 
 
 def standings(run: Run, seen: Look, others: Sequence[Run], *, num_tasks: int, seed: int) -> list[Standing]:
-    """The run's, and then that of each run beside it."""
+    """Summarise the run and each run that it is compared with."""
     source = run.config.source
     names = distinct([label_of(run), *(label_of(other) for other in others)], [o.folder.name for o in (run, *others)])
     found = [standing(names[0], seen.scores, seen, source.family_names)]
@@ -60,7 +60,7 @@ def standings(run: Run, seen: Look, others: Sequence[Run], *, num_tasks: int, se
 
 
 def measured_before(baselines: dict[str, Any]) -> list[Standing]:
-    """The yardsticks that were trained beside the run."""
+    """Summarise the baselines of the run."""
     return [
         Standing(
             row["label"],
@@ -77,7 +77,7 @@ def measured_before(baselines: dict[str, Any]) -> list[Standing]:
 
 
 def distinct(labels: Sequence[str], folders: Sequence[str]) -> list[str]:
-    """Runs by their learner, and by their folder too where two have the same."""
+    """Name runs by their learner, and also by their folder if two have the same learner."""
     return [
         f"{label} ({folder})" if labels.count(label) > 1 else label
         for label, folder in zip(labels, folders, strict=True)
@@ -85,10 +85,10 @@ def distinct(labels: Sequence[str], folders: Sequence[str]) -> list[str]:
 
 
 def refuse_unlike(run: Run, others: Sequence[Run]) -> None:
-    """Runs are set side by side on the same tasks, by the same score."""
+    """Raise an InputError unless all runs have the same source and metric."""
     for other in others:
         if other.config.source != run.config.source or other.metric != run.metric:
             raise InputError(
-                f"{other.folder.name} was trained on other tasks than {run.folder.name}: "
-                "--beside takes runs of the same source"
+                f"{other.folder.name} was trained on a different source than {run.folder.name}: "
+                "--compare-with takes runs of the same source"
             )

@@ -1,4 +1,4 @@
-"""Single tasks, small: a curve through its points, predictions against truth, who was taken for whom, or images."""
+"""Drawings of single tasks: fitted curves, predicted against true values, confusion matrices, or images."""
 
 import base64
 import dataclasses
@@ -18,16 +18,16 @@ from metagrove.show.report_plot import Axis, Frame, axis, plot
 from metagrove.task import Examples
 
 GRID = 120
-"""Places at which a curve is drawn."""
+"""Number of points of a curve."""
 LARGEST = 64
-"""Pixels of an image's side; larger ones are made smaller."""
+"""Maximum size of an image in pixels; larger ones are downscaled."""
 SHOWN_QUERIES = 2
-"""Query images of each class."""
+"""Number of query images per class."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Units:
-    """What inputs and targets are called, and how a net's numbers become a person's."""
+    """Names of inputs and targets, and the scaling of the net's values to the user's units."""
 
     x_name: str = "x"
     x_scale: tuple[float, float] = (0.0, 1.0)
@@ -36,17 +36,17 @@ class Units:
     labels: tuple[str, ...] = ()
 
     def x(self, values: Any) -> np.ndarray:
-        """Inputs of one column."""
+        """Convert inputs to the user's units."""
         return np.asarray(values, np.float64) * self.x_scale[1] + self.x_scale[0]
 
     def y(self, values: Any, target: int = 0) -> np.ndarray:
-        """Values of a target, given those of all."""
-        mean, sd = self.y_scale[target]
-        return np.asarray(values, np.float64)[:, target] * sd + mean
+        """Convert the values of one target to the user's units."""
+        mean, std = self.y_scale[target]
+        return np.asarray(values, np.float64)[:, target] * std + mean
 
 
 def units_of(source: Any) -> Units:
-    """Those of a table's schema; of any other source the numbers as they are."""
+    """Return the units of a table's schema; other sources are not scaled."""
     schema, y_dim = getattr(source, "schema", None), source.spec.y_dim
     if schema is None:
         names = ("y",) if y_dim == 1 else tuple(f"y{i + 1}" for i in range(y_dim))
@@ -64,14 +64,14 @@ def units_of(source: Any) -> Units:
 
 @dataclasses.dataclass(frozen=True)
 class Sketcher:
-    """Draws tasks of one run, the way that its inputs and targets ask for."""
+    """Draws tasks of one run, depending on the type of its inputs and targets."""
 
     run: Run
     units: Units
 
     @property
     def kind(self) -> str:
-        """images, classes, curve, or agreement (of predictions with truth)."""
+        """Type of drawing: images, classes, curve, or agreement (predicted against true values)."""
         spec = self.run.config.source.spec
         if len(spec.x_shape) == 3:
             return "images"
@@ -80,13 +80,13 @@ class Sketcher:
         return "curve" if spec.x_shape == (1,) and spec.y_dim == 1 else "agreement"
 
     def small(self, fit: Fit) -> Html:
-        """A sketch of a cluster's typical task."""
+        """Draw a typical task of a cluster."""
         if self.kind == "images":
             return image_row(support_images(fit), fit.case.name)
         return self._draw(fit, 96, bare=True)
 
     def large(self, fit: Fit) -> Html:
-        """A task with its fit."""
+        """Draw a task with its fit."""
         return self._draw(fit, 180, bare=False)
 
     def _draw(self, fit: Fit, height: int, *, bare: bool) -> Html:
@@ -130,7 +130,7 @@ class Sketcher:
 
 
 def confusion(fit: Fit, names: Sequence[str]) -> Html:
-    """How many query rows of each class were taken for each: true ones down, predicted ones across."""
+    """Render the confusion matrix of query rows, with true classes in rows."""
     x, y = real_rows(fit.task.query)
     right, said = y.argmax(1), fit.adapted.classify(x)
     present = sorted({*right.tolist(), *said.tolist()})
@@ -139,12 +139,12 @@ def confusion(fit: Fit, names: Sequence[str]) -> Html:
     rows = [
         tag("tr", tag("th", names[i], scope="row"), *(confusion_cell(i, j, counts) for j in present)) for i in present
     ]
-    label = f"{fit.case.name}: true classes down, predicted ones across"
+    label = f"{fit.case.name}: confusion matrix, true classes in rows"
     return scrolling(tag("table", head, *rows, class_="confusion", aria_label=label))
 
 
 def query_images(fit: Fit) -> Html:
-    """A support image of each class, and below it query images of the same class."""
+    """Render a support image of each class, and below it query images of the same class."""
     x, y = real_rows(fit.task.query)
     chances = np.exp(fit.adapted.predict(x))
     right, said = y.argmax(1), chances.argmax(1)
@@ -158,20 +158,20 @@ def query_images(fit: Fit) -> Html:
 
 
 def framed(across: Axis, up: Axis, height: int, bare: bool) -> Frame:
-    """A task's plot: without an axis's values if bare, otherwise some of the left is left to those of y."""
+    """Make the frame of a plot: without tick labels if bare, otherwise with room for them on the left."""
     if bare:
         return Frame(across, up, height, above=6, below=6)
     return Frame(Axis(across.low - 0.12 * (across.high - across.low), across.high), up, height)
 
 
 def real_rows(examples: Examples) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets without the padding."""
+    """Return inputs and targets without padded rows."""
     real = np.asarray(examples.mask)
     return np.asarray(examples.x)[real], np.asarray(examples.y)[real]
 
 
 def truth_of(run: Run, fit: Fit, x: np.ndarray) -> np.ndarray | None:
-    """The function behind a task, where the source knows it."""
+    """Evaluate the true function of a task, if the source has it."""
     source = run.config.source
     return np.asarray(_curve(source, fit.case.key, jnp.asarray(x))) if hasattr(source, "curve") else None
 
@@ -182,7 +182,7 @@ def _curve(source: Any, key: PRNGKeyArray, x: Array) -> Array:
 
 
 def spread_band(frame: Frame, adapted: Any, x: np.ndarray, across: np.ndarray, units: Units) -> Html | None:
-    """Two standard deviations about a fit, of a learner that knows them."""
+    """Draw two standard deviations around a fit, if the learner predicts them."""
     sd = adapted.spread(x)
     if sd is None:
         return None
@@ -191,7 +191,7 @@ def spread_band(frame: Frame, adapted: Any, x: np.ndarray, across: np.ndarray, u
 
 
 def within(known: Axis, predicted: np.ndarray) -> Axis:
-    """An axis of known values, longer by as much as predictions leave it, though by no more than half of itself."""
+    """Extend an axis to contain the predictions, by at most half of its length."""
     finite = predicted[np.isfinite(predicted)]
     if finite.size == 0:
         return known
@@ -201,7 +201,7 @@ def within(known: Axis, predicted: np.ndarray) -> Axis:
 
 
 def confusion_cell(right: int, said: int, counts: dict[tuple[int, int], int]) -> Html:
-    """How many rows of one class were taken for another."""
+    """Render a cell of the confusion matrix."""
     count = counts[right, said]
     if right != said:
         return tag("td", count or "", class_="wrong")
@@ -209,26 +209,26 @@ def confusion_cell(right: int, said: int, counts: dict[tuple[int, int], int]) ->
 
 
 def support_images(fit: Fit) -> list[np.ndarray]:
-    """A support image of each class, in the order of labels."""
+    """Return a support image of each class, in the order of labels."""
     x, y = real_rows(fit.task.support)
     return list(x[np.unique(y.argmax(1), return_index=True)[1]])
 
 
 def image_row(images: Sequence[np.ndarray], whose: str) -> Html:
-    """Images side by side, one of each class."""
+    """Render images in a row, one of each class."""
     return tag("div", *(image(one, f"{whose} class {i + 1}") for i, one in enumerate(images)), class_="row")
 
 
 def query_image(x: np.ndarray, right: int, said: int, chances: np.ndarray) -> Html:
-    """A query image, framed by whether it was told."""
-    told = "right" if right == said else "wrong"
-    text = f"class {right + 1}, taken for class {said + 1} with {percent(float(chances[said]))}"
-    mark = tag("span", "✓" if told == "right" else f"✗ {said + 1}", class_="mark", aria_hidden="true")
-    return tag("span", image(x, text), mark, class_=told)
+    """Render a query image, framed by whether its class was predicted correctly."""
+    outcome = "right" if right == said else "wrong"
+    text = f"class {right + 1}, predicted class {said + 1} with probability {percent(float(chances[said]))}"
+    mark = tag("span", "✓" if outcome == "right" else f"✗ {said + 1}", class_="mark", aria_hidden="true")
+    return tag("span", image(x, text), mark, class_=outcome)
 
 
 def image(x: np.ndarray, text: str) -> Html:
-    """One image as a PNG inside the page."""
+    """Render an image as an embedded PNG."""
     from PIL import Image
 
     pixels = (np.clip(np.nan_to_num(x), 0, 1) * 255 + 0.5).astype(np.uint8)
@@ -242,11 +242,11 @@ def image(x: np.ndarray, text: str) -> Html:
 
 
 def card(sketcher: Sketcher, fit: Fit, caption: Html, *, small: bool = False) -> Html:
-    """A task with its name and what is worth saying of it."""
+    """Render a drawing of a task with its caption."""
     drawn = sketcher.small(fit) if small else sketcher.large(fit)
     return tag("figure", drawn, tag("figcaption", caption), class_="task small" if small else "task")
 
 
 def score_text(fit: Fit, metric: str) -> Html:
-    """A task's score."""
+    """Format the score of a task."""
     return join(f"{number(fit.score)}{PERCENT}" if metric == "accuracy" else f"{metric} {number(fit.score, 2)}")

@@ -1,4 +1,4 @@
-"""How runs fare on a stream (paper, figures 4 and 7): curves, arrivals and growth; and each family's own score."""
+"""Figures of runs on a stream (paper, figures 4 and 7): training curves, arrivals, growth, and scores by family."""
 
 import itertools
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from metagrove.sources.stream import Stream
 from metagrove.train import folders
 
 WINDOW = 10
-"""Records that a point of the curve is the mean of."""
+"""Number of records that a point of the curve averages."""
 FAMILY_COLORS = (BLUE, ORANGE, GREEN, VERMILION, SKY, BLACK)
 
 
 def stream_curves(runs: Sequence[Run]) -> Figure:
-    """Above, the training score of each run with its growth; below, the first run's validation score by family."""
+    """Draw the training score of each run with its growth (top) and the first run's scores by family (bottom)."""
     source = runs[0].config.source
     assert isinstance(source, Stream)
     figure = Figure(figsize=(8, 6.4))
@@ -45,7 +45,7 @@ def stream_curves(runs: Sequence[Run]) -> Figure:
 
 
 def smoothed(steps: Sequence[int], values: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Means of so many records each, at the last of their steps."""
+    """Average a curve over windows of `WINDOW` records."""
     whole = max(1, len(values) // WINDOW)
     parts = zip(np.array_split(steps, whole), np.array_split(values, whole), strict=True)
     at, means = zip(*[(part[-1], own.mean()) for part, own in parts], strict=True)
@@ -53,7 +53,7 @@ def smoothed(steps: Sequence[int], values: Sequence[float]) -> tuple[np.ndarray,
 
 
 def mark_growth(axes: Axes, records: list[dict[str, Any]], at: np.ndarray, values: np.ndarray, color: str) -> None:
-    """A triangle where clusters were added or retired, with their number at the first level."""
+    """Mark growth events by triangles, with the number of first-level clusters."""
     for record in records:
         if "growth" in record:
             height = np.interp(record["step"], at, values)
@@ -68,7 +68,7 @@ def mark_growth(axes: Axes, records: list[dict[str, Any]], at: np.ndarray, value
 
 
 def families(axes: Axes, run: Run, source: Stream, steps: int) -> None:
-    """The validation score of each family, dashed for as long as it is not among the training tasks."""
+    """Draw the validation score of each family, dotted while it is absent from training."""
     checks = [r for r in folders.read_metrics(run.folder) if "by_family" in r.get("validation", {})]
     at = [r["step"] for r in checks]
     for family, color in zip(source.family_names, itertools.cycle(FAMILY_COLORS), strict=False):
@@ -78,13 +78,13 @@ def families(axes: Axes, run: Run, source: Stream, steps: int) -> None:
         drawn = present | np.append(present[1:], False)  # a line that ends at a family in training was trained on it
         axes.plot(at, np.where(drawn, values, np.nan), color=color, linewidth=1.4, label=family)
     axes.set_ylabel(f"validation {run.metric}" + (", log scale" if run.metric != "accuracy" else ""))
-    axes.set_title(f"{run.folder.name} by family; dotted: not among the training tasks", loc="left")
+    axes.set_title(f"{run.folder.name} by family; dotted: absent from training", loc="left")
     if run.metric != "accuracy":
         axes.set_yscale("log")
 
 
 def mark_phases(panels: Sequence[Axes], source: Stream, steps: int) -> None:
-    """A line where the mix changes, with what came and what went."""
+    """Draw a line where the mixture changes, with the families that arrive and leave."""
     present: set[str] = set()
     for begin, phase in zip(source.begins(steps), source.phases, strict=True):
         came = [f"+ {name}" for name in source.family_names if name in phase.weights and name not in present]

@@ -1,1 +1,1 @@
-"""Where tasks come from."""
+"""Task sources: functions, images, tables and streams."""

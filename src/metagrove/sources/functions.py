@@ -1,4 +1,4 @@
-"""Functions of four families (paper, section 6.1): each task is one function seen at a few points, without noise."""
+"""Regression tasks from families of functions (paper, section 6.1): each task is one function at a few points."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,6 +10,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from metagrove.errors import check_at_least_one
 from metagrove.sources.source import Source
 from metagrove.task import Examples, Spec, Task, unpadded
+
+__all__ = ["FAMILIES", "Functions"]
 
 FAMILIES: dict[str, tuple[Callable, tuple[tuple[float, float], ...]]] = {
     # name: (function of x and its coefficients, range of each coefficient)
@@ -27,18 +29,35 @@ FAMILIES: dict[str, tuple[Callable, tuple[tuple[float, float], ...]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Functions(Source):
-    """Tasks drawn from the families, each equally likely; x ~ U[-5, 5] independently for every point."""
+    """Noise-free regression on functions of one variable (paper, section 6.1 and appendix B).
+
+    Each task draws a family uniformly at random, the coefficients of its function uniformly from the ranges in
+    `FAMILIES`, and every x independently from U[-5, 5].
+
+    Example:
+        >>> import jax
+        >>> import metagrove as mg
+        >>> source = mg.Functions(families=("line", "cubic"), shots=5)
+        >>> task = source.sample(jax.random.key(0))
+        >>> task.support.x.shape
+        (5, 1)
+    """
 
     families: tuple[str, ...] = ("sinusoid", "line", "quadratic", "cubic")
-    """Which families of functions tasks are drawn from."""
+    """Families of functions to draw tasks from."""
     shots: int = 5
-    """Support points of a task."""
+    """Number of support points per task."""
     queries: int = 10
-    """Query points of a task."""
+    """Number of query points per task."""
     min_shots: int = 0
-    """If set, tasks differ in size: from this many support points to `shots`, each number equally likely."""
+    """If set, the number of support points is drawn uniformly between this and `shots`."""
 
     def validation_errors(self) -> list[str]:
+        """List the problems of the settings, one line each; see `Source.validation_errors`.
+
+        Returns:
+            A message for each setting that cannot be used.
+        """
         unknown = [name for name in self.families if name not in FAMILIES]
         return (
             [f"families must be among {', '.join(FAMILIES)}, got {name!r}" for name in unknown]
@@ -49,14 +68,23 @@ class Functions(Source):
 
     @property
     def spec(self) -> Spec:
+        """Shapes of inputs and targets: one number each."""
         return Spec(x_shape=(1,), y_dim=1)
 
     @property
     def family_names(self) -> tuple[str, ...]:
+        """Names of the families, in the order of `Task.family`."""
         return self.families
 
     def sample(self, key: PRNGKeyArray) -> Task:
-        """One task, all of it decided by `key`."""
+        """Draw one task.
+
+        Args:
+            key: Random key; it determines the task completely.
+
+        Returns:
+            The task, with `shots` support and `queries` query points.
+        """
         function_key, x_key, size_key = jax.random.split(key, 3)
         x = jax.random.uniform(x_key, (self.shots + self.queries, 1), minval=-5.0, maxval=5.0)
         family, y = self._function(function_key, x)
@@ -67,11 +95,19 @@ class Functions(Source):
         return Task(support, unpadded(x[self.shots :], y[self.shots :]), family)
 
     def curve(self, key: PRNGKeyArray, x: Float[Array, "n 1"]) -> Float[Array, "n 1"]:
-        """The function behind the task of that key, anywhere: for figures."""
+        """Evaluate the function of a task at any points, e.g. for figures.
+
+        Args:
+            key: The key that the task was drawn with.
+            x: Points at which to evaluate the function.
+
+        Returns:
+            Values of the function, without noise.
+        """
         return self._function(jax.random.split(key, 3)[0], x)[1]
 
     def _function(self, key: PRNGKeyArray, x: Float[Array, "n 1"]) -> tuple[Array, Float[Array, "n 1"]]:
-        """Draw a family and its coefficients; the family and the function's values."""
+        """Draw a family and its coefficients; return the family and the values of the function."""
         family_key, coefficient_key = jax.random.split(key)
         family = jax.random.randint(family_key, (), 0, len(self.families))
         low, high = jnp.moveaxis(jnp.array([FAMILIES[name][1] for name in self.families])[family], -1, 0)

@@ -1,7 +1,7 @@
-"""Few-shot classification of images (paper, section 6.2): each task draws its classes from one of several datasets.
+"""Few-shot image classification (paper, section 6.2): each task draws its classes from one of several datasets.
 
-A split of the source holds the pools' images on the device, so that a compiled step draws its own tasks and never
-waits. Which images a task has is decided by its key alone; classes of another meta-split are never among them.
+A split of the source holds its images on the device, so that tasks are drawn inside the compiled training step. The
+random key determines the task completely; a task has classes of its own meta-split only.
 """
 
 import dataclasses
@@ -20,33 +20,49 @@ from metagrove.pools import pool
 from metagrove.sources.source import Source
 from metagrove.task import Spec, Split, Task, unpadded
 
+__all__ = ["Episodes", "Images"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Images(Source):
-    """N-way K-shot tasks from prepared pools of images (`metagrove data`)."""
+    """N-way K-shot classification of images from prepared pools (paper, section 6.2).
+
+    Pools are prepared once with `metagrove data prepare`. Labels are one-hot; pixels are in [0, 1].
+
+    Example:
+        >>> import metagrove as mg
+        >>> source = mg.Images(datasets=("bird", "fungi"), size=32, ways=5, shots=1)
+        >>> source.spec.x_shape
+        (32, 32, 3)
+    """
 
     datasets: tuple[str, ...] = ("bird", "texture", "aircraft", "fungi")
-    """Pools that tasks are drawn from, each task from one of them."""
+    """Pools to draw tasks from; each task uses one of them."""
     weights: tuple[float, ...] = ()
-    """How often each dataset is drawn, relative to the others; empty: equally often."""
+    """Relative frequency of each dataset; empty for equal frequencies."""
     held_out: str = ""
-    """A dataset that is left out of training and validation; test tasks are drawn from all of its classes."""
+    """Dataset to leave out of training and validation; test tasks are drawn from all of its classes."""
     size: int = 84
-    """Height and width of the images."""
+    """Height and width of the images in pixels."""
     ways: int = 5
-    """Classes of a task."""
+    """Number of classes per task (N)."""
     shots: int = 1
-    """Support images of each class."""
+    """Number of support images per class (K)."""
     queries: int = 15
-    """Query images of each class in training."""
+    """Number of query images per class in training."""
     test_queries: int = 15
-    """The same in validation and test."""
+    """Number of query images per class in validation and test."""
     augment: bool = False
-    """In training, mirror images at random and shift them by up to an eighth of their size; not in the paper."""
+    """Augment training images by random mirroring and shifts of up to an eighth of their size; not in the paper."""
     data: str = "data"
     """Folder of the prepared pools."""
 
     def validation_errors(self) -> list[str]:
+        """List the problems of the settings, one line each; see `Source.validation_errors`.
+
+        Returns:
+            A message for each setting that cannot be used.
+        """
         problems = check_at_least_one(self, "size", "ways", "shots", "queries", "test_queries")
         problems += [] if self.datasets else ["datasets must name at least one pool"]
         if self.held_out and (self.held_out not in self.datasets or len(self.datasets) < 2):
@@ -57,52 +73,75 @@ class Images(Source):
 
     @property
     def spec(self) -> Spec:
+        """Shapes of inputs and targets: RGB images and one-hot labels."""
         return Spec(x_shape=(self.size, self.size, 3), y_dim=self.ways)
 
     @property
     def family_names(self) -> tuple[str, ...]:
+        """Names of the datasets, in the order of `Task.family`."""
         return self.datasets
 
     @property
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of every pool's images."""
+        """SHA-256 checksums of the images of every pool."""
         return {name: pool.read(name, self.size, Path(self.data)).sha256 for name in self.datasets}
 
     def sample(self, key: PRNGKeyArray) -> Task:
-        """A training task."""
+        """Draw one training task.
+
+        Args:
+            key: Random key; it determines the task completely.
+
+        Returns:
+            The task, with `ways * shots` support and `ways * queries` query images.
+        """
         return self.split("train").sample(key)
 
     def split(self, name: Split) -> "Episodes":
-        """The tasks of a meta-split."""
-        with jax.ensure_compile_time_eval():  # its arrays are kept, and must be arrays even if a function is traced now
+        """Load the tasks of a meta-split; the images are read once and stay on the device.
+
+        Args:
+            name: "train", "validation" or "test".
+
+        Returns:
+            A module with `sample(key)` that holds the images of the split.
+
+        Raises:
+            InputError: If a pool is missing or too small.
+        """
+        with jax.ensure_compile_time_eval():  # cached, so its arrays must be concrete even while tracing
             return open_split(self, name)
 
     def test_parts(self) -> "tuple[Episodes, ...]":
-        """Test tasks of each dataset."""
+        """Return the test tasks of each dataset separately.
+
+        Returns:
+            A module with `sample(key)` for each dataset.
+        """
         everything = self.split("test")
         each = jnp.eye(len(everything.numbers))
         return tuple(eqx.tree_at(lambda tasks: tasks.weights, everything, weights) for weights in each)
 
 
 class Episodes(eqx.Module):
-    """The tasks of one meta-split; class c's images are `starts[c]` to `starts[c] + counts[c]`."""
+    """The tasks of one meta-split; the images of class c are `starts[c]` to `starts[c] + counts[c]`."""
 
     images: UInt8[Array, "n h w 3"]
     starts: Int[Array, "d c"]
     counts: Int[Array, "d c"]
-    """0 where a dataset has fewer classes than another."""
+    """Number of images of each class; 0 pads datasets with fewer classes."""
     weights: Float[Array, " d"]
     numbers: Int[Array, " d"]
-    """Each dataset's place among the source's."""
+    """Index of each dataset among those of the source."""
     ways: int = eqx.field(static=True)
     shots: int = eqx.field(static=True)
     queries: int = eqx.field(static=True)
     most: int = eqx.field(static=True)
-    """The largest number of images of a class."""
+    """Largest number of images of a class."""
     augment: bool = eqx.field(static=True)
 
     def sample(self, key: PRNGKeyArray) -> Task:
-        """One task, all of it decided by `key`; the order in which classes are drawn gives them their labels."""
+        """Draw one task, determined completely by `key`; labels follow the order in which classes are drawn."""
         dataset_key, class_key, image_key, change_key = jax.random.split(key, 4)
         dataset = jax.random.categorical(dataset_key, jnp.log(self.weights))
         counts, starts = self.counts[dataset], self.starts[dataset]
@@ -115,7 +154,7 @@ class Episodes(eqx.Module):
         chosen = jax.vmap(images_of)(jax.random.split(image_key, self.ways), classes)
         in_order = jnp.concatenate([chosen[:, : self.shots].reshape(-1), chosen[:, self.shots :].reshape(-1)])
         x = self.images[in_order].astype(jnp.float32) / 255
-        x = change(change_key, x) if self.augment else x
+        x = augment(change_key, x) if self.augment else x
         num_support, one_hot = self.ways * self.shots, jnp.eye(self.ways)
         support = unpadded(x[:num_support], jnp.repeat(one_hot, self.shots, axis=0))
         query = unpadded(x[num_support:], jnp.repeat(one_hot, self.queries, axis=0))
@@ -123,13 +162,13 @@ class Episodes(eqx.Module):
 
 
 def draw(key: PRNGKeyArray, allowed: Array, count: int) -> Int[Array, " count"]:
-    """`count` different places where `allowed` holds, each choice equally likely."""
+    """Draw `count` distinct indices where `allowed` is true, uniformly at random."""
     scores = jnp.where(allowed, jax.random.uniform(key, allowed.shape), -1)
     return jax.lax.top_k(scores, count)[1]
 
 
-def change(key: PRNGKeyArray, x: Float[Array, "n h w 3"]) -> Float[Array, "n h w 3"]:
-    """Each image mirrored or not, and shifted by up to an eighth of its size, its edge repeated."""
+def augment(key: PRNGKeyArray, x: Float[Array, "n h w 3"]) -> Float[Array, "n h w 3"]:
+    """Mirror images at random and shift them by up to an eighth of their size, with edge padding."""
     mirror_key, shift_key = jax.random.split(key)
     reach = x.shape[1] // 8
     mirrored = jax.random.bernoulli(mirror_key, 0.5, (len(x), 1, 1, 1))
@@ -141,7 +180,7 @@ def change(key: PRNGKeyArray, x: Float[Array, "n h w 3"]) -> Float[Array, "n h w
 
 @functools.lru_cache(maxsize=4)
 def open_split(source: Images, split: Split) -> Episodes:
-    """Read a meta-split of every dataset onto the device."""
+    """Load a meta-split of every dataset onto the device."""
     queries = source.queries if split == "train" else source.test_queries
     drawn = [name for name in source.datasets if (name == source.held_out) == (split == "test") or not source.held_out]
     images, starts, counts, total = [], [], [], 0
@@ -169,13 +208,13 @@ def open_split(source: Images, split: Split) -> Episodes:
 
 
 def padded(rows: list[Any]) -> np.ndarray:
-    """Rows of different lengths as one array, zeros after the shorter ones."""
+    """Stack rows of different lengths, padded with zeros."""
     longest = max(map(len, rows))
     return np.stack([np.pad(row, (0, longest - len(row))) for row in rows])
 
 
 def refuse_small(name: str, split: str, classes: list[pool.ImageClass], ways: int, needed: int) -> None:
-    """Refuse a dataset from which no such task can be drawn."""
+    """Raise an InputError if a dataset has too few classes or images to draw a task from."""
     if len(classes) < ways:
         raise InputError(f"{name} has {len(classes)} classes in its {split} split, a task needs {ways}: lower --ways")
     few = [f"{one.name} ({one.count})" for one in classes if one.count < needed]

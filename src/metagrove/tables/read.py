@@ -1,4 +1,4 @@
-"""Tables from CSV or Parquet files, in pieces: exact row numbers, and every flaw named by file, row and column."""
+"""Read CSV and Parquet files in chunks; errors name file, row and column."""
 
 import contextlib
 import csv
@@ -15,26 +15,26 @@ from metagrove.tables.schema import FIRST_ROW
 
 SUFFIXES = (".csv", ".parquet", ".pq")
 PIECE = 10_000
-"""Rows read at a time."""
+"""Rows per chunk."""
 OTHER_DELIMITERS = {";": "';'", "\t": "tabs", "|": "'|'"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Columns of cells, as they stand in the file `where`; `rows` are their numbers there, the header being row 1."""
+    """Columns of cells of the file `where`; `rows` are the row numbers in that file, the header being row 1."""
 
     where: str
     columns: Mapping[str, np.ndarray]
     rows: np.ndarray
 
     def take(self, chosen: np.ndarray) -> "Table":
-        """Some of the rows, by place or by mask."""
+        """Select rows by index or by mask."""
         columns = {name: cells[chosen] for name, cells in self.columns.items()}
         return Table(self.where, columns, self.rows[chosen])
 
 
 def rows_of(path: str | Path, size: int = PIECE) -> Iterator[Table]:
-    """The file's rows, some at a time, so that a file of any size takes little memory."""
+    """Iterate over chunks of a file's rows, so that a file of any size needs little memory."""
     path = Path(path)
     refuse_unreadable(path)
     read = csv_pieces if path.suffix.lower() == ".csv" else parquet_pieces
@@ -47,18 +47,28 @@ def rows_of(path: str | Path, size: int = PIECE) -> Iterator[Table]:
 
 
 def read_table(path: str | Path) -> Table:
-    """The whole file."""
-    return joined(list(rows_of(path)))
+    """Read a whole file.
+
+    Args:
+        path: CSV or Parquet file.
+
+    Returns:
+        The table.
+
+    Raises:
+        InputError: If the file is missing, damaged or has no rows.
+    """
+    return concatenate(list(rows_of(path)))
 
 
-def joined(pieces: Sequence[Table]) -> Table:
-    """Pieces of one table as one."""
+def concatenate(pieces: Sequence[Table]) -> Table:
+    """Concatenate the chunks of one table."""
     columns = {name: np.concatenate([piece.columns[name] for piece in pieces]) for name in pieces[0].columns}
     return Table(pieces[0].where, columns, np.concatenate([piece.rows for piece in pieces]))
 
 
 def from_frame(frame: Any) -> Table:
-    """A DataFrame, or a mapping of names to columns, as a table; rows count from 1."""
+    """Convert a DataFrame, or a mapping from names to columns, to a table whose rows count from 1."""
     names = [str(name) for name in (frame.columns if hasattr(frame, "columns") else frame)]
     refuse_header(names, "the DataFrame")
     given = list(frame.columns) if hasattr(frame, "columns") else list(frame)
@@ -73,7 +83,7 @@ def from_frame(frame: Any) -> Table:
 
 
 def refuse_unreadable(path: Path) -> None:
-    """Refuse what is no table before it is opened."""
+    """Raise an InputError for a path that is missing, a folder, empty, or neither CSV nor Parquet."""
     if not path.exists():
         raise InputError(f"{path} does not exist: check the name")
     if path.is_dir():
@@ -85,8 +95,8 @@ def refuse_unreadable(path: Path) -> None:
 
 
 def csv_pieces(path: Path, size: int) -> Iterator[Table]:
-    """A CSV file with commas, UTF-8 with or without a byte-order mark."""
-    with explained(path), path.open(encoding="utf-8-sig", newline="") as file:
+    """Iterate over chunks of a comma-separated UTF-8 file, with or without a byte-order mark."""
+    with explain_csv_errors(path), path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         header = next(reader, None)
         if header is None:
@@ -99,20 +109,20 @@ def csv_pieces(path: Path, size: int) -> Iterator[Table]:
 
 
 def csv_table(numbered: list[tuple[int, list[str]]], names: list[str], path: Path) -> Table:
-    """One piece; a blank line counts as a row and is left out."""
+    """Make a table of one chunk; a blank line is skipped but counts as a row."""
     for number, cells in numbered:
         if len(cells) != len(names):
-            mend = "a cell with a comma in it must stand in quotes" if len(cells) > len(names) else "fill up the row"
-            raise InputError(f"{path}, row {number}: {len(cells)} cells, but the header has {len(names)}: {mend}")
+            fix = "put a cell with a comma in quotes" if len(cells) > len(names) else "complete the row"
+            raise InputError(f"{path}, row {number}: {len(cells)} cells, but the header has {len(names)}: {fix}")
     by_column = zip(*(cells for _, cells in numbered), strict=True)
     columns = {name: np.array(cells, object) for name, cells in zip(names, by_column, strict=True)}
     return Table(str(path), columns, np.array([number for number, _ in numbered]))
 
 
 def refuse_header(names: Sequence[str], where: str) -> None:
-    """Refuse column names that cannot be told apart, and a header that another sign divides."""
+    """Raise an InputError for duplicate or empty column names, or another delimiter than a comma."""
     if len(names) == 1 and (signs := [word for sign, word in OTHER_DELIMITERS.items() if sign in names[0]]):
-        raise InputError(f"{where}, row 1: one column {names[0]!r}, divided by {signs[0]}? Save it with commas between")
+        raise InputError(f"{where}, row 1: one column {names[0]!r}, delimited by {signs[0]}? Save it with commas")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         places = [i + 1 for i, name in enumerate(names) if name == twice[0]]
@@ -122,20 +132,20 @@ def refuse_header(names: Sequence[str], where: str) -> None:
 
 
 @contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Say in words what is wrong with a file that is no CSV."""
+def explain_csv_errors(path: Path) -> Iterator[None]:
+    """Convert errors of reading a CSV file to InputErrors that say how to fix them."""
     try:
         yield
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text ({error.reason}): save it as CSV in UTF-8") from error
     except csv.Error as error:
-        raise InputError(f"{path} is not CSV ({error}): save it anew as CSV with commas") from error
+        raise InputError(f"{path} is not CSV ({error}): save it again as CSV with commas") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror})") from error
 
 
 def parquet_pieces(path: Path, size: int) -> Iterator[Table]:
-    """A Parquet file, whose rows count from 1."""
+    """Iterate over chunks of a Parquet file, whose rows count from 1."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -154,13 +164,13 @@ def parquet_pieces(path: Path, size: int) -> Iterator[Table]:
 
 
 def cells_of(array: Any) -> np.ndarray:
-    """One Arrow column; names that are stored once become cells again, dates and lists become text."""
+    """Convert an Arrow column to cells; dictionary encoding is undone, dates and lists become text."""
     array = array.dictionary_decode() if hasattr(array, "dictionary_decode") else array
     return plain_cells(array.to_numpy(zero_copy_only=False))
 
 
 def plain_cells(cells: np.ndarray) -> np.ndarray:
-    """Numbers and text as they are, anything else as text."""
+    """Keep numbers and text, and convert all other cells to text."""
     if cells.dtype.kind in "mM":
         return cells.astype(str).astype(object)
     if cells.dtype.kind == "O" and any(isinstance(cell, list | dict | np.ndarray) for cell in cells):

@@ -1,4 +1,4 @@
-"""Where people's own tables are and how they are read: settings of the source, and of `metagrove train own`."""
+"""Settings for a user's own tables, shared by the source and by `metagrove train own`."""
 
 import dataclasses
 from typing import Literal
@@ -10,45 +10,45 @@ Missing = Literal["refuse", "mean", "drop"]
 
 @dataclasses.dataclass(frozen=True)
 class TableData:
-    """What a person says of their tables."""
+    """Where a user's tables are, what their columns are for, and how tasks are split and drawn."""
 
     tasks: str = ""
-    """One long table (CSV or Parquet) with a task column, or a folder with a table for each task."""
+    """One long table (CSV or Parquet) with a task column, or a folder with one table per task."""
     task_column: str = ""
-    """The column that says which task a row of the long table belongs to; a folder has its files' names instead."""
+    """Column of the long table that names the task of each row; in a folder, the file names are used instead."""
     target: tuple[str, ...] = ()
-    """What is to be predicted: one or more columns of numbers, or one of names (classes)."""
+    """Columns to predict: one or more numeric columns, or one categorical column (classification)."""
     inputs: tuple[str, ...] = ()
-    """What it is predicted from; by default every other column."""
+    """Columns to predict from; by default all other columns."""
     categorical: tuple[str, ...] = ()
-    """Columns of numbers that are names all the same, e.g. codes; columns of text need not be said."""
+    """Numeric columns to treat as categorical, e.g. codes; text columns are always categorical."""
     missing: Missing = "refuse"
-    """Cells without a value (empty, NA, NaN, null): refuse them, fill in the training tasks' mean (and drop rows
-    without a target), or drop their rows."""
+    """Missing values (empty, NA, NaN, null): raise an error, impute the mean of the training tasks (and drop rows
+    without a target), or drop the rows."""
     stratify: str = ""
-    """Column with a task's kind: each split gets its part of every kind, and reports tell them apart."""
-    together: str = ""
+    """Column with the family of a task: splits are stratified by it, and reports list each family."""
+    group_column: str = ""
     """Column whose equal values keep tasks in the same split, e.g. the country of several tasks."""
     validation: float = 0.15
-    """Part of the tasks that choose the checkpoint and the number of inner steps."""
+    """Fraction of the tasks used for validation: to select the checkpoint and the number of inner steps."""
     test: float = 0.15
-    """Part of the tasks that are kept for the test."""
+    """Fraction of the tasks held out for the test."""
     split_seed: int = 0
-    """Decides which tasks those are."""
+    """Random seed of the split."""
     shots: int = 5
-    """Support rows of a task."""
+    """Number of support rows per task."""
     min_shots: int = 0
-    """If set, training tasks have from this many support rows to `shots`, and smaller tasks can take part."""
+    """If set, training tasks have between this many and `shots` support rows, and smaller tasks are kept."""
     queries: int = 20
-    """Most query rows of a task, of those that are not in its support."""
+    """Maximum number of query rows per task."""
 
     @property
     def fewest_rows(self) -> int:
-        """Rows that a task needs: a support set, and something to be judged on."""
+        """Minimum number of rows of a task: a support set and one query row."""
         return (self.min_shots or self.shots) + 1
 
     def validation_errors(self) -> list[str]:
-        """What is wrong with the settings, a line each."""
+        """List the problems of the settings, one line each."""
         parts = [f"{name} must be above 0 and below 0.5, got {getattr(self, name)}" for name in ("validation", "test")]
         bad = [line for line, part in zip(parts, (self.validation, self.test), strict=True) if not 0 < part < 0.5]
         return (

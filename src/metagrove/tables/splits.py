@@ -1,4 +1,4 @@
-"""Training, validation and test tasks: whole tasks, seeded, each kind in its proportion."""
+"""Split whole tasks into training, validation and test tasks: seeded, stratified and grouped."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,23 +10,23 @@ from metagrove.tables.tasks import TaskRows
 from metagrove.task import Split
 
 FEWEST = 2
-"""Tasks of a split, for a confidence interval."""
+"""Minimum number of tasks per split, for a confidence interval."""
 
 
 def split_tasks(tasks: Sequence[TaskRows], data: TableData) -> dict[str, Split]:
-    """{task: its split}. Which one depends on names, kinds, groups and the seed, not on the order of rows."""
+    """Return the split of each task, which depends on names, families, groups and seed but not on the row order."""
     kinds: dict[str, set[str]] = {}
     for task in tasks:
         kinds.setdefault(task.group, set()).add(task.kind)
     if len(kinds) < 3 * FEWEST:
-        what = "groups of tasks" if data.together else "tasks"
-        raise InputError(f"{data.tasks}: {len(kinds)} {what} of enough rows, at least {3 * FEWEST} are needed")
+        what = "groups of tasks" if data.group_column else "tasks"
+        raise InputError(f"{data.tasks}: {len(kinds)} {what} with enough rows, at least {3 * FEWEST} are needed")
     of_group = split_groups(kinds, data)
     return {task.name: of_group[task.group] for task in tasks}
 
 
 def split_groups(kinds: Mapping[str, set[str]], data: TableData) -> dict[str, Split]:
-    """{group: its split}: groups of a kind stand side by side, and every so many of them is taken."""
+    """Return the split of each group by systematic sampling from the groups sorted by family."""
     rng = np.random.default_rng(data.split_seed)
     drawn = dict(zip(sorted(kinds), rng.permutation(len(kinds)), strict=True))
     left = sorted(kinds, key=lambda group: (sorted(kinds[group]), drawn[group]))

@@ -1,4 +1,4 @@
-"""Tasks from tables: one file each, or one long table cut by its task column."""
+"""Read tasks from tables: one file per task, or one long table with a task column."""
 
 import dataclasses
 import hashlib
@@ -10,26 +10,26 @@ import numpy as np
 from metagrove.errors import InputError
 from metagrove.tables.cells import missing_cells, refuse, texts
 from metagrove.tables.read import SUFFIXES, Table, read_table
-from metagrove.tables.schema import shown
+from metagrove.tables.schema import quote
 from metagrove.tables.settings import TableData
 
 
 @dataclasses.dataclass(frozen=True)
 class Roles:
-    """What a table's columns are for."""
+    """Roles of the columns: inputs and targets."""
 
     inputs: tuple[str, ...]
     targets: tuple[str, ...]
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Both."""
+        """Inputs and targets."""
         return self.inputs + self.targets
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskRows:
-    """One task's rows, its kind, and what it must not be parted from."""
+    """The rows of one task, its family (`kind`), and the group that stays in one split."""
 
     name: str
     table: Table
@@ -38,42 +38,54 @@ class TaskRows:
 
     @property
     def num_rows(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return len(self.table.rows)
 
 
 def read_tasks(data: TableData) -> tuple[list[TaskRows], Roles, list[str]]:
-    """Every task that is large enough, what its columns are for, and what a person should know of the reading."""
+    """Read all tasks that have enough rows.
+
+    Args:
+        data: Where the tables are and how to read them.
+
+    Returns:
+        The tasks, the roles of their columns, and notes for the user about what was skipped.
+
+    Raises:
+        InputError: If a table cannot be used; the message names file, row and column.
+    """
     path = Path(data.tasks)
     notes: list[str] = []
     named = tables_of_folder(path, notes) if path.is_dir() else tables_of_file(path, data.task_column)
-    roles = roles_of(data, named)
-    named = [(name, without_missing(table, roles, data, notes)) for name, table in named]
-    tasks = [TaskRows(name, table, *told(data, name, table)) for name, table in large_enough(named, data, notes)]
+    roles = find_roles(data, named)
+    named = [(name, drop_missing(table, roles, data, notes)) for name, table in named]
+    tasks = [
+        TaskRows(name, table, *kind_and_group(data, name, table)) for name, table in large_enough(named, data, notes)
+    ]
     return tasks, roles, notes
 
 
 def tables_of_folder(folder: Path, notes: list[str]) -> list[tuple[str, Table]]:
-    """The table of each file; its name without the ending is the task's."""
+    """Read one table per file; the file name without its suffix is the name of the task."""
     seen = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     files = [path for path in seen if path.is_file() and path.suffix.lower() in SUFFIXES]
     if not files:
         raise InputError(f"{folder} holds no table: expected a file for each task, {', '.join(SUFFIXES)}")
     if stray := [path.name for path in seen if path not in files]:
-        notes.append(f"{folder}: skipped what is no table: {shown(stray)}")
+        notes.append(f"{folder}: skipped files that are not tables: {quote(stray)}")
     names = [path.stem for path in files]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"{folder}: two files are the task {twice[0]!r}: rename one")
+        raise InputError(f"{folder}: two files name the task {twice[0]!r}: rename one")
     return [(path.stem, read_table(path)) for path in files]
 
 
 def tables_of_file(path: Path, task_column: str) -> list[tuple[str, Table]]:
-    """The rows of each task of one long table, in the order of their names."""
+    """Split one long table by its task column; tasks are sorted by name."""
     table = read_table(path)
     if not task_column:
-        raise InputError(f"{path} is one table: say which column names the task, --task-column NAME")
+        raise InputError(f"{path} is one table: name its task column, --task-column NAME")
     if task_column not in table.columns:
-        raise InputError(f"{path} has no column {task_column!r} (--task-column), only {shown(list(table.columns))}")
+        raise InputError(f"{path} has no column {task_column!r} (--task-column), only {quote(list(table.columns))}")
     cells = texts(table.columns[task_column])
     for at, cell in enumerate(cells):
         if cell is None:
@@ -83,65 +95,66 @@ def tables_of_file(path: Path, task_column: str) -> list[tuple[str, Table]]:
     return [(str(name), table.take(place)) for name, place in zip(names, places, strict=True)]
 
 
-def roles_of(data: TableData, named: Sequence[tuple[str, Table]]) -> Roles:
-    """Inputs and targets; every table must have them, and where nobody named the inputs, nothing else."""
+def find_roles(data: TableData, named: Sequence[tuple[str, Table]]) -> Roles:
+    """Find inputs and targets; every table must have them and, unless the inputs are named, no other column."""
     first = named[0][1]
-    known = (data.task_column, data.stratify, data.together)
-    inputs = data.inputs or tuple(name for name in first.columns if name not in (*data.target, *known))
+    other_roles = (data.task_column, data.stratify, data.group_column)
+    inputs = data.inputs or tuple(name for name in first.columns if name not in (*data.target, *other_roles))
     roles = Roles(inputs, data.target)
     for table in {table.where: table for _, table in named}.values():
         refuse_columns(table, roles, data)
-        extra = [name for name in table.columns if name not in (*roles.all, *known)]
+        extra = [name for name in table.columns if name not in (*roles.all, *other_roles)]
         if extra and not data.inputs:
-            here = f"{table.where} has a column {extra[0]!r} that {first.where} has not"
+            here = f"{table.where} has a column {extra[0]!r} that {first.where} does not have"
             raise InputError(f"{here}: name the inputs, e.g. --inputs {' '.join(inputs)}")
     return roles
 
 
 def refuse_columns(table: Table, roles: Roles, data: TableData) -> None:
-    """Refuse a table that lacks a column, and one column in two roles."""
+    """Raise an InputError if a table lacks a column, or a column has two roles."""
     asked = {"target": roles.targets, "inputs": roles.inputs, "categorical": data.categorical}
-    asked |= {"stratify": (data.stratify,) if data.stratify else (), "together": (data.together,) * bool(data.together)}
+    asked |= {"stratify": (data.stratify,) * bool(data.stratify)}
+    asked |= {"group-column": (data.group_column,) * bool(data.group_column)}
     for option, names in asked.items():
         if lacking := [name for name in names if name not in table.columns]:
-            only = shown(list(table.columns))
-            raise InputError(f"{table.where} has no column {shown(lacking)} (--{option}), only {only}")
+            only = quote(list(table.columns))
+            raise InputError(f"{table.where} has no column {quote(lacking)} (--{option}), only {only}")
     if both := set(roles.inputs) & set(roles.targets):
         raise InputError(f"{sorted(both)[0]!r} is an input and a target: leave it out of --inputs")
     if not roles.inputs:
-        raise InputError(f"{table.where} has no column to predict from: expected inputs beside {shown(roles.targets)}")
+        raise InputError(f"{table.where} has no column to predict from: expected inputs besides {quote(roles.targets)}")
 
 
-def without_missing(table: Table, roles: Roles, data: TableData, notes: list[str]) -> Table:
-    """The rows that can be used; by default a missing value is refused, later, by the column's encoding."""
+def drop_missing(table: Table, roles: Roles, data: TableData, notes: list[str]) -> Table:
+    """Drop rows with missing values, if the settings say so; otherwise encoding raises an error later."""
     if data.missing == "refuse":
         return table
     must_be = roles.all if data.missing == "drop" else roles.targets
     gone = np.logical_or.reduce([missing_cells(table.columns[name]) for name in must_be])
     if gone.any():
-        rows = shown([str(row) for row in table.rows[gone]], 5).replace("'", "")
+        rows = quote([str(row) for row in table.rows[gone]], 5).replace("'", "")
         notes.append(f"{table.where}: dropped {gone.sum()} rows with a missing value: {rows}")
     return table.take(np.flatnonzero(~gone))
 
 
 def large_enough(named: Iterable[tuple[str, Table]], data: TableData, notes: list[str]) -> list[tuple[str, Table]]:
-    """The tasks that give a support and a query; the others are named."""
+    """Keep the tasks with enough rows for a support and a query set; note the names of the others."""
     named = list(named)
     small = [f"{name} ({len(table.rows)})" for name, table in named if len(table.rows) < data.fewest_rows]
     if small:
         needed = f"a task needs {data.fewest_rows} rows"
-        notes.append(f"left out {len(small)} small tasks ({needed}): {shown(small)}; --min-shots lets smaller ones in")
+        notes.append(f"left out {len(small)} small tasks ({needed}): {quote(small)}; --min-shots keeps smaller ones")
     return [(name, table) for name, table in named if len(table.rows) >= data.fewest_rows]
 
 
-def told(data: TableData, name: str, table: Table) -> tuple[str, str]:
-    """A task's kind and group, as their columns say; without a column, one kind, and each task its own group."""
+def kind_and_group(data: TableData, name: str, table: Table) -> tuple[str, str]:
+    """Read the family and the group of a task; without their columns, one family, and each task its own group."""
     kind = one_value(table, data.stratify, name) if data.stratify else "task"
-    return kind, one_value(table, data.together, name) if data.together else name
+    return kind, one_value(table, data.group_column, name) if data.group_column else name
 
 
 def one_value(table: Table, column: str, task: str) -> str:
-    """The value of a column that is the same in all of a task's rows."""
+    """Return the value of a column that must be the same in all rows of a task."""
     cells = texts(table.columns[column])
     for at, cell in enumerate(cells):
         if cell is None or cell != cells[0]:
@@ -153,7 +166,7 @@ def one_value(table: Table, column: str, task: str) -> str:
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of the table, or of all tables of the folder and their names."""
+    """Compute the SHA-256 checksum of a table, or of the names and contents of all tables of a folder."""
     digest = hashlib.sha256()
     files = [path] if path.is_file() else sorted(p for p in path.glob("*") if p.suffix.lower() in SUFFIXES)
     for file in files:

@@ -1,4 +1,4 @@
-"""The experiments that `metagrove reproduce` knows, as data: what is trained, and what each method may choose from."""
+"""Definitions of the experiments of `metagrove reproduce`: rows, searches and budgets."""
 
 from metagrove.paper.experiments.continual import CONTINUAL_IMAGES, CONTINUAL_TOY
 from metagrove.paper.experiments.functions import SEARCHES, TABLE1, TOY

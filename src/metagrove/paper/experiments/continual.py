@@ -1,4 +1,4 @@
-"""Streams in which kinds of task arrive: the paper's figures 4 and 7."""
+"""Experiments on streams in which new families arrive (paper, figures 4 and 7)."""
 
 from metagrove.paper.experiments.images import IMAGE_EXPERIMENT, IMAGE_SETTINGS
 from metagrove.paper.experiments.kinds import Budget, Experiment, Row, Settings
@@ -12,7 +12,7 @@ CONTINUAL_BUDGETS: dict[str, Budget] = {
         4_000,
     ),
 }
-"""Of a stream of functions; its timetable is in fractions of the budget, and windows shrink with it."""
+"""Budgets for a stream of functions; its timetable is in fractions of the meta-steps, and windows scale with them."""
 CONTINUAL_IMAGE_BUDGETS: dict[str, Budget] = {
     "paper": Budget({}, None, 4_000),
     "small": Budget({"steps": 2_000, "queries": 5, "augment": True, "growth_cooldown": 400}, None, 2_000),
@@ -24,8 +24,10 @@ STATIC: Settings = {"growth_window": 0}
 
 
 def continual_toy() -> tuple[Row, ...]:
-    """The growing hierarchy, two that stay as they are, and one whose clusters start among the tasks that fit worst, on
-    the same stream; then with the authors' quadratic."""
+    """Rows on a stream of functions: HSML-D, two static hierarchies, and HSML-D with warm starts.
+
+    Then the first three with the quadratic of the authors' code.
+    """
     paper = {"HSML-S (2C)": "0.933 ± 0.074", "HSML-S (10C)": "0.889 ± 0.071", "HSML-D": "0.869 ± 0.072"}
     own: dict[str, Settings] = {
         "HSML-D": {},
@@ -46,7 +48,7 @@ def continual_toy() -> tuple[Row, ...]:
 
 
 def continual_images() -> tuple[Row, ...]:
-    """The same on images, and MUMOMAML; and a hierarchy that grows by what the embeddings tell."""
+    """Rows on a stream of images: HSML-D, HSML-D with the novelty detector, static hierarchies, MUMOMAML."""
     ours = IMAGE_SETTINGS["hsml-ours"]
     mumomaml = {**IMAGE_SETTINGS["mumomaml"], **STATIC}
     return (

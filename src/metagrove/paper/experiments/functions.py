@@ -1,4 +1,4 @@
-"""Functions of one number: HSML beside MAML, and the paper's table 1."""
+"""Experiments on functions of one variable: HSML and MAML, and the paper's table 1."""
 
 import itertools
 from typing import Any
@@ -7,20 +7,20 @@ from metagrove.paper.experiments.kinds import Experiment, Row, Search, Settings
 
 
 def choices(**lists: tuple[Any, ...]) -> tuple[Settings, ...]:
-    """Every combination."""
+    """Return every combination of the given values."""
     return tuple(dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
 
 
 STEEP: Settings = {"inner_clip": 10.0, "clip_norm": 2.0}
 INNER_LOOPS: tuple[Settings, ...] = (
-    {},  # the paper's: α = .001, 5 steps, nothing clipped
+    {},  # the paper's: α = .001, 5 steps, no clipping
     {"inner_lr": 0.001, **STEEP},
     {"inner_lr": 0.003, **STEEP},
     {"inner_lr": 0.01, **STEEP},
     {"inner_lr": 0.003},
     {"inner_steps": 10},
 )
-"""Step size, number of steps and clipping: the same six for every method with MAML's inner loop."""
+"""Inner learning rate, number of steps and clipping: the same six for every method with MAML's inner loop."""
 
 FINAL: Settings = {"schedule": "cosine", "warmup_steps": 500, "clip_norm": 1.0}
 
@@ -39,7 +39,7 @@ SEARCHES: dict[str, Search] = {
             "toy-5shot",
             "reptile",
             choices(inner_lr=(0.0003, 0.001, 0.003), inner_steps=(2, 5)),
-            {"schedule": "cosine"},  # its paper lets the outer step size fall to 0
+            {"schedule": "cosine"},  # its paper decays the outer learning rate to 0
             known=5,
         ),
         Search(
@@ -63,7 +63,7 @@ SEARCHES: dict[str, Search] = {
 
 
 def table1() -> tuple[Row, ...]:
-    """The rows of the paper's table 1 and ours, 5-shot first, the slowest last."""
+    """Rows of the paper's table 1, further methods and HSML-A; 5-shot first, the slowest last."""
     paper = {
         "hsml": ("0.856 ± 0.073", "0.161 ± 0.021"),
         "maml": ("2.205 ± 0.121", "0.761 ± 0.068"),
@@ -85,7 +85,7 @@ def table1() -> tuple[Row, ...]:
         "neural-process": "Neural process",
         "bmaml": "BMAML (6,000 meta-steps)",
     }
-    by_hand = {"bmaml": {"steps": 6_000, "init_sd": 0.3, "inner_steps": 3}}  # each step costs some twenty of MAML's
+    by_hand = {"bmaml": {"steps": 6_000, "init_sd": 0.3, "inner_steps": 3}}  # each step costs about twenty of MAML's
     rows = []
     for shots in (5, 10):
         for name, label in labels.items():
@@ -121,7 +121,7 @@ TOY = Experiment(
 )
 
 TABLE1 = Experiment(
-    "every method on the same tasks, each with settings chosen by an equal search (paper, table 1)",
+    "every method on the same tasks, each with settings selected by an equal search (paper, table 1)",
     minutes={"paper": 240},
     rows=table1(),
     test_seed=1,

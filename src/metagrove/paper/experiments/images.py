@@ -1,4 +1,4 @@
-"""Images of four datasets (table 2, appendix E), of each of them alone, and of MiniImagenet (appendix D)."""
+"""Experiments on images: four datasets (table 2, appendix E), each of them alone, and MiniImagenet (appendix D)."""
 
 import dataclasses
 from typing import Any
@@ -10,14 +10,14 @@ IMAGE_BUDGETS: dict[str, Budget] = {
     "small": Budget({"steps": 10_000, "queries": 5, "augment": True}, None, 4_000),
     "quick": Budget({"steps": 500, "queries": 5, "augment": True, "validate_every": 250}, None, 400),
 }
-"""For images: the paper's protocol; what an afternoon without a GPU allows (with --size 32); a look at it."""
+"""Budgets for images: the paper's protocol; an afternoon without a GPU (with --size 32); a smoke test."""
 
 ALONE_STEPS = {"paper": 15_000, "small": 2_500, "quick": 125}
 ALONE_BUDGETS: dict[str, Budget] = {
     name: dataclasses.replace(budget, training={**budget.training, "steps": ALONE_STEPS[name]})
     for name, budget in IMAGE_BUDGETS.items()
 }
-"""A quarter of the meta-steps: as many tasks of a dataset as it has in a mix of four."""
+"""A quarter of the meta-steps: as many tasks of a dataset as in a mixture of four."""
 
 DATASETS = ("bird", "texture", "aircraft", "fungi")
 IMAGE_METHODS = {
@@ -35,7 +35,7 @@ IMAGE_METHODS = {
     "ARML": "arml",
     "BMAML": "bmaml",
 }
-"""Of the image experiments, those that matter most first."""
+"""Methods of the image experiments by label, most important first."""
 
 OUR_HSML: Settings = {
     "embed": "attention",
@@ -63,23 +63,23 @@ IMAGE_SETTINGS: dict[str, Settings] = {
     "arml": {"example_dim": 64, "task_dim": 128},
     "bmaml": {"inner_lr": 0.05, "inner_steps": 5, "inner_clip": 0.0},
 }
-"""What a method changes in the image presets, beside the step size that all share."""
+"""Changes of each method to the image presets."""
 
 FALLING_STEPS = {"HSML (clusters first)": 0.001, "MAML": 0.003, "MUMOMAML": 0.003, "ProtoNet": 0.003}
-"""Where β begins that falls to 0. For HSML .003 was tried too, and was behind at 2,000 of 10,000 meta-steps."""
+"""Initial β of rows with cosine decay. For HSML-F .003 was tried too, and was worse at 2,000 of 10,000 meta-steps."""
 
 RELEASED = ("HSML (clusters first), falling step, 1-shot", "HSML (ours), 5-shot")
-"""Of each preset, the row whose run becomes the released model."""
+"""Labels of the rows whose runs become released models."""
 
 
 def image_row(label: str, name: str, preset: str, paper: str | None = None, **settings: Any) -> Row:
-    """A method on images."""
+    """Make a row of a method on images."""
     learner = {"hsml": None, "hsml-ours": None, "hsml-clusters-first": None, "anil": "maml"}.get(name, name)
     return Row(label, preset, learner=learner, paper=paper, settings={**IMAGE_SETTINGS.get(name, {}), **settings})
 
 
 def table2() -> tuple[Row, ...]:
-    """Every method on the four datasets, 1 shot first; the paper's figures are averages over the datasets."""
+    """Rows of every method on the four datasets, 1-shot first; the paper's values are averages over the datasets."""
     paper = {
         "HSML": ("49.35", "62.39"),
         "MAML": ("44.77", "57.78"),
@@ -106,7 +106,7 @@ def table2() -> tuple[Row, ...]:
 
 
 def leave_one_out() -> tuple[Row, ...]:
-    """Trained and chosen on three datasets, tested on all classes of the fourth."""
+    """Rows trained and selected on three datasets and tested on all classes of the fourth."""
     paper = {
         "MAML": ("40.76 ± 0.68", "29.50 ± 0.65", "29.54 ± 0.63", "29.94 ± 0.64"),
         "MUMOMAML": ("41.58 ± 0.68", "30.24 ± 0.68", "30.69 ± 0.66", "30.63 ± 0.66"),
@@ -121,7 +121,7 @@ def leave_one_out() -> tuple[Row, ...]:
 
 
 def each_alone() -> tuple[Row, ...]:
-    """MAML on each dataset by itself: four initialisations, none of which is shared."""
+    """Rows of MAML trained on each dataset alone: four separate initialisations."""
     step: Settings = {"outer_lr": FALLING_STEPS["MAML"], "schedule": "cosine"}
     return tuple(
         image_row(f"MAML, {dataset} alone", "maml", "images-1shot", datasets=(dataset,), **step) for dataset in DATASETS
@@ -129,7 +129,7 @@ def each_alone() -> tuple[Row, ...]:
 
 
 def mini_imagenet() -> tuple[Row, ...]:
-    """One dataset, where tasks are all alike."""
+    """Rows on MiniImagenet, a single dataset."""
     paper = {
         "HSML": "50.38 ± 1.85",
         "HSML (ours)": None,
@@ -155,9 +155,9 @@ IMAGE_EXPERIMENT: Settings = {
     "keep_scores": True,
     "budgets": IMAGE_BUDGETS,
     "remark": (
-        "The paper's figures stand beside ours for orientation, unless the pools are its own images at 84 px and the "
-        "budget is its own: `data` names the pools that were used by their checksums. Normalisation takes the "
-        "statistics of the set that is classified, the queries included."
+        "The paper's values are comparable only if the pools are its images at 84 px and the budget is its own: `data` "
+        "identifies the pools by their checksums. Batch normalisation uses the statistics of the classified set "
+        "(transductive)."
     ),
 }
 

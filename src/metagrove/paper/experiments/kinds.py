@@ -1,4 +1,4 @@
-"""What an experiment is made of: rows, the settings each may choose from, and budgets."""
+"""Parts of an experiment: rows, hyperparameter searches and budgets."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,21 +9,21 @@ Settings = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """Settings to choose from on validation tasks, by short trainings of one seed. Rows may share a search."""
+    """Hyperparameter search on validation tasks, by short trainings with one seed; rows may share a search."""
 
     name: str
     preset: str
     learner: str
     candidates: tuple[Settings, ...]
     base: Settings = dataclasses.field(default_factory=dict)
-    """What all candidates have in common."""
+    """Settings that all candidates share."""
     known: int = 0
-    """The candidate that the search chose in results/; a budget without searches takes it."""
+    """Index of the candidate selected in results/, which budgets without a search use."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of a result table: a preset, a learner, and the seeds it is trained with."""
+    """One row of a result table: a preset, a learner and the seeds of its trainings."""
 
     label: str
     preset: str
@@ -31,22 +31,22 @@ class Row:
     learner: str | None = None
     paper: str | None = None
     release: str | None = None
-    """The released model that the seed with the best validation becomes; the size of images, if given, is added."""
+    """Name of the released model that the seed with the best validation score becomes; the image size is appended."""
     search: Search | None = None
-    """Where the row's settings are chosen; without it they are the preset's and the learner's own."""
+    """Search that selects the settings of the row; without it they are those of the preset and the learner."""
     settings: Settings = dataclasses.field(default_factory=dict)
-    """Changes to the preset: they win over the budget's, and what a search chose wins over them."""
+    """Changes to the preset; they override those of the budget and are overridden by the search."""
     max_eval_inner_steps: int | None = None
-    """Most inner steps at test, if not the experiment's."""
+    """Maximum number of inner steps at test time, if not that of the experiment."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """How much is spent: changes to every training and to every trial of a search, and the most test tasks."""
+    """Compute budget: changes to every training and to every trial of a search, and the maximum of test tasks."""
 
     training: Settings
     trial: Settings | None
-    """None: no search, take what is known."""
+    """Changes to every trial; None to use the known selection instead of a search."""
     tasks: int
 
 
@@ -60,22 +60,22 @@ BUDGETS: dict[str, Budget] = {
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """Rows whose sources agree are evaluated on the same tasks; the first of a source is their yardstick."""
+    """An experiment; rows with the same source are evaluated on the same tasks and compared with the first of them."""
 
     about: str
     rows: tuple[Row, ...]
     minutes: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """How long a budget took on two cores, one training after another, where it was measured."""
+    """Measured run time of each budget on two cores, one training after another."""
     test_seed: int = 0
-    """Decides the test tasks."""
+    """Random seed of the test tasks."""
     max_eval_inner_steps: int | None = None
-    """Most inner steps at test, their number chosen anew on validation tasks; without it, as training chose it."""
+    """Maximum number of inner steps at test time, selected on validation tasks; by default as selected in training."""
     tasks: int = 40_000
-    """Test tasks."""
+    """Number of test tasks."""
     every_step: bool = True
-    """Score test tasks after every number of inner steps; without it after the chosen number alone."""
+    """Score test tasks after every number of inner steps, not only after the selected number."""
     keep_scores: bool = False
-    """Write every test task's score into the result."""
+    """Write the score of every test task to the result."""
     budgets: Mapping[str, Budget] = dataclasses.field(default_factory=lambda: BUDGETS)
     remark: str = ""
-    """What the result must be read with."""
+    """Remark that a reader of the result needs."""
