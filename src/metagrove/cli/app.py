@@ -15,6 +15,7 @@ from metagrove.compilation_cache import enable_compilation_cache
 from metagrove.config.config import LEARNERS, Config
 from metagrove.config.presets import PRESETS, preset
 from metagrove.errors import STOPPED, MetagroveError
+from metagrove.files import as_json
 from metagrove.paper.experiments import BudgetName
 
 Positional = tyro.conf.Positional
@@ -39,7 +40,7 @@ class Evaluate:
         from metagrove.show.console import print_evaluation
 
         result = evaluation(load(self.run), num_tasks=self.tasks, seed=self.seed)
-        print(json.dumps(result)) if self.json else print_evaluation(result)
+        print(json.dumps(as_json(result))) if self.json else print_evaluation(result)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Compare:
         from metagrove.show.console import print_comparison
 
         result = comparison([load(run) for run in self.runs], num_tasks=self.tasks, seed=self.seed)
-        print(json.dumps(result)) if self.json else print_comparison(result)
+        print(json.dumps(as_json(result))) if self.json else print_comparison(result)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,8 +154,8 @@ class Reproduce:
     """Also copy the runs chosen on validation to this folder of released models."""
 
     def __call__(self) -> int:
+        from metagrove.paper.console import print_experiments, print_results
         from metagrove.paper.reproduce import reproduce
-        from metagrove.show.console import print_experiments, print_results
 
         if self.list or self.name is None:
             print_experiments()

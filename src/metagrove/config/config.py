@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import optax
+from jaxtyping import ArrayLike
 
-from metagrove.adam import scale_by_aged_adam
+from metagrove.adam import cosine_decay, scale_by_aged_adam
 from metagrove.errors import InputError, check_at_least_one
-from metagrove.hsml.grow import GrowthStart
 from metagrove.hsml.learner import HSML
-from metagrove.learner import Learner
+from metagrove.learner import GrowthStart, Learner
 from metagrove.losses import cross_entropy, metric_of, mse
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.mlp import MLPNet
@@ -62,21 +62,17 @@ class Growth:
     """μ: grow when the loss is more than so many times the last window's, or the accuracy less, for a μ below 1."""
     growth_cooldown: int = 8000
     """Meta-steps after the start, and after a growth, in which nothing grows."""
-    growth_detector: Literal["ratio", "welch", "novelty"] = "ratio"
-    """How two windows are compared: the paper's ratio; welch, Welch's t of the means of their blocks (--log-every);
-    novelty, the t of the embeddings of tasks drawn as now and as at the last look, where they differ most."""
+    growth_detector: Literal["ratio", "novelty"] = "ratio"
+    """How two windows are compared: the paper's ratio; novelty, the t statistic of the embeddings of tasks drawn as now
+    and as at the last look, where they differ most."""
     growth_t: float = 5.0
-    """With welch and novelty, the least t for which a cluster is added."""
+    """With novelty, the least t for which a cluster is added."""
     growth_probe: int = 600
     """With novelty, tasks that are drawn as they come now, and as many as they came at the last look."""
     growth_start: GrowthStart = "random"
-    """A new cluster: random as in the paper; warm, at the tasks that fit worst; or leaving all answers unchanged."""
-    growth_parents: bool = False
-    """Let the levels above grow too, where one has less than half the clusters of the level below it."""
+    """A new cluster: random as in the paper; warm, at the tasks that fit worst."""
     most_clusters: int = 16
     """Clusters of the first level beyond which nothing grows."""
-    retire_below: float = 0.0
-    """Remove a first-level cluster whose mean share of the validation tasks is less than this; 0: keep all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,11 +106,14 @@ class Training:
     growth: Growth = Growth()
     """When clusters are added."""
 
-    def optimizer(self) -> optax.GradientTransformation:
-        """Adam, with the schedule and clipping asked for; where clusters are born later, each counts its own steps."""
+    def optimizer(self, steps: ArrayLike | None = None) -> optax.GradientTransformation:
+        """Adam, with the schedule and clipping asked for; where clusters are born later, each counts its own steps.
+
+        `steps` is the number of meta-steps, if it is not this setting but data of a compiled function.
+        """
         rate = optax.constant_schedule(self.outer_lr)
         if self.schedule == "cosine":
-            rate = optax.cosine_decay_schedule(self.outer_lr, max(1, self.steps - self.warmup_steps))
+            rate = cosine_decay(self.outer_lr, (self.steps if steps is None else steps) - self.warmup_steps)
         if self.warmup_steps:
             rise = optax.linear_schedule(0.0, self.outer_lr, self.warmup_steps)
             rate = optax.join_schedules([rise, rate], [self.warmup_steps])
@@ -200,28 +199,19 @@ def growth_errors(config: Config) -> list[str]:
     """What keeps this learner from growing as asked."""
     growth, learner = config.training.growth, config.learner
     if not growth.growth_window:
-        return ["retire_below needs a growth_window"] if growth.retire_below else []
-    if not isinstance(learner, HSML):
-        return [f"growth_window must be 0 for {type(learner).__name__}: it has no clusters"]
-    problems = check_at_least_one(growth, "growth_window")
+        return []
+    problems = learner.growth_errors()
+    if not learner.clusters:
+        return problems
+    problems += check_at_least_one(growth, "growth_window")
     if not growth.growth_threshold > 0:
         problems += [f"growth_threshold must be positive, got {growth.growth_threshold}"]
-    if learner.clusters[0] < 2:
-        problems += [f"clusters must begin with two or more to grow, got {learner.clusters}"]
-    if learner.start_tasks or learner.gate_on_assignments:
-        problems += [
-            "growth_window must be 0 with start_tasks or gate_on_assignments: their clusters are as many as at first"
-        ]
-    if growth.growth_start == "unchanged" and (growth.growth_parents or not learner.masses):
-        problems += ["growth_start unchanged needs --masses, and --no-growth-parents"]
     if growth.growth_detector == "ratio" and metric_of(learner.loss).higher_is_better and growth.growth_threshold >= 1:
         problems += [f"growth_threshold must be below 1 for an accuracy, got {growth.growth_threshold}"]
     if growth.growth_window % config.training.log_every:
         problems += [f"growth_window must be a multiple of log_every, got {growth.growth_window}"]
     if growth.growth_probe < 4:
         problems += [f"growth_probe must be at least 4, got {growth.growth_probe}"]
-    if growth.growth_detector == "welch" and growth.growth_window < 3 * config.training.log_every:
-        problems += ["growth_detector welch needs a growth_window of at least 3 times log_every"]
     return problems
 
 

@@ -1,13 +1,12 @@
 """The yardsticks beside a run: MAML and scikit-learn's models on the same test tasks, with paired differences.
 
-baselines.json in the run folder holds {"metric", "num_tasks", "num_draws", "seed", "rows", "best", "advice"}; the first
-row is the run itself. A row has {"name", "label", "variant", "value", "value_ci95", "by_family": {family: {"value",
-"value_ci95"}}, "minus_run": {"difference", "ci95", "by_family"} (none for the run), "seconds", "folder" (of a run)}.
+baselines.json in the run folder holds `Baselines`; the first row is the run itself.
 """
 
+import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,13 @@ import numpy as np
 
 from metagrove import files
 from metagrove.config.config import Config
-from metagrove.evaluate.sklearn_models import YARDSTICKS, best_model, draw_tasks, score
+from metagrove.evaluate.sklearn_models import YARDSTICKS, Draws, best_model, draw_tasks, score
 from metagrove.evaluate.summaries import learner_name
+from metagrove.files import OMIT_NONE
 from metagrove.losses import best_of
 from metagrove.serve.run import Run, load
-from metagrove.sources.tables import Tables
 from metagrove.train.loop import train
-from metagrove.train.scores import ci95, paired_difference
+from metagrove.train.scores import PairedComparison, PairedDifference, ci95, paired_difference
 
 FILE = "baselines.json"
 CHOICE_DRAWS = 2
@@ -30,42 +29,99 @@ LABELS = {"hsml": "HSML", "maml": "MAML"}
 Note = Callable[[str], None]
 
 
-def measure(run: Run, rivals: dict[str, Config], *, num_draws: int, seed: int, note: Note) -> dict[str, Any] | None:
+@dataclasses.dataclass(frozen=True)
+class MeanScore:
+    """Mean over tasks, and its CI."""
+
+    value: float
+    value_ci95: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BaselineRow:
+    """The run, or a baseline beside it."""
+
+    name: str
+    label: str
+    """A person's word for it."""
+    variant: str
+    """Settings that were chosen on validation tasks."""
+    seconds: float
+    """Time to train or fit it."""
+    folder: str | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Of a learner that was trained, in the run folder."""
+    value: float
+    value_ci95: float
+    by_family: dict[str, MeanScore]
+    minus_run: PairedComparison | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Its paired difference to the run; None for the run itself."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Baselines:
+    """A run and its baselines on the same test tasks."""
+
+    metric: str
+    num_tasks: int
+    rows: list[BaselineRow]
+    best: str
+    """The name of the best row."""
+    advice: str
+    """Which to use, in a sentence."""
+    num_draws: int
+    """How often each task was drawn."""
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """Each test task's score by one learner or model, and what it took."""
+
+    values: np.ndarray
+    seconds: float
+    variant: str = ""
+    folder: str | None = None
+
+
+def measure(run: Run, rivals: Mapping[str, Config], *, num_draws: int, seed: int, note: Note) -> Baselines | None:
     """Train the rivals, fit the yardsticks, score all on the test tasks, write baselines.json; None if stopped."""
     source = run.config.source
-    assert isinstance(source, Tables)
-    scored: dict[str, tuple[np.ndarray, dict[str, Any]]] = {}
-    scored[learner_name(run)] = (own_scores(run, num_draws, seed), {"seconds": seconds_of(run)})
+    measured = {learner_name(run): Measured(own_scores(run, num_draws, seed), seconds_of(run))}
     for name, config in rivals.items():
         note(f"training {label_of(name)} beside it")
         rival = trained(config, run.folder / "baselines" / name)
         if rival is None:
             return None
-        told = {"seconds": seconds_of(rival), "folder": f"baselines/{name}"}
-        scored[name] = (own_scores(rival, num_draws, seed), told)
+        values = own_scores(rival, num_draws, seed)
+        measured[name] = Measured(values, seconds_of(rival), folder=f"baselines/{name}")
     tasks = draw_tasks(source, "test", num_draws=num_draws, seed=seed)
     validation = draw_tasks(source, "validation", num_draws=min(num_draws, CHOICE_DRAWS), seed=seed)
-    for name, yardstick in YARDSTICKS.items():
-        note(f"fitting {yardstick.label}")
-        began = time.monotonic()
-        variant, predict = best_model(source, yardstick, validation)
-        values = score(source, tasks, predict)
-        scored[name] = (values, {"variant": variant, "seconds": time.monotonic() - began})
-    result = tabled(scored, tasks.family, source.family_names, metric=run.metric)
-    result |= {"num_draws": num_draws, "seed": seed}
-    files.write_json(run.folder / FILE, {"format": files.FORMAT, **known(result)})
+    measured |= dict(fit_models(run, tasks, validation, note))
+    result = tabled(measured, tasks.family, source.family_names, metric=run.metric, num_draws=num_draws, seed=seed)
+    files.write_json(run.folder / FILE, {"format": files.FORMAT, **known(files.as_json(result))})
     return result
 
 
-def read_baselines(folder: Path) -> dict[str, Any] | None:
+def fit_models(run: Run, tasks: Draws, validation: Draws, note: Note) -> Iterator[tuple[str, Measured]]:
+    """Each of scikit-learn's models on the test tasks, its settings chosen on validation tasks."""
+    source, classifies = run.config.source, run.metric == "accuracy"
+    for name, yardstick in YARDSTICKS.items():
+        note(f"fitting {yardstick.label}")
+        began = time.monotonic()
+        variant, predict = best_model(source, yardstick, validation, classifies=classifies)
+        values = score(tasks, predict, classifies=classifies)
+        yield name, Measured(values, time.monotonic() - began, variant)
+
+
+def read_baselines(folder: Path) -> Baselines | None:
     """What was measured beside a run, if anything."""
-    return files.read_json(folder / FILE) if (folder / FILE).exists() else None
+    return files.from_json(Baselines, files.read_json(folder / FILE)) if (folder / FILE).exists() else None
 
 
 def own_scores(run: Run, num_draws: int, seed: int) -> np.ndarray:
     """Each test task's mean score."""
     source = run.config.source
-    num_tasks = num_draws * len(source.test_parts())
+    num_tasks = num_draws * len(source.parts("test"))
     return run.scores(num_tasks=num_tasks, seed=seed, steps=run.inner_steps, every_step=False).by_step[:, -1]
 
 
@@ -95,47 +151,61 @@ def label_of(name: str) -> str:
 
 
 def tabled(
-    scored: dict[str, tuple[np.ndarray, dict[str, Any]]], family: np.ndarray, families: tuple[str, ...], *, metric: str
-) -> dict[str, Any]:
-    """Plain data: a row for each, the first one's first."""
-    (run_scores, _), *_ = scored.values()
+    measured: Mapping[str, Measured],
+    family: np.ndarray,
+    families: tuple[str, ...],
+    *,
+    metric: str,
+    num_draws: int,
+    seed: int,
+) -> Baselines:
+    """A row for each, the run's first."""
+    first, *_ = measured.values()
     parts = {name: family == i for i, name in enumerate(families) if (family == i).any()}
-    rows = []
-    for name, (values, told) in scored.items():
-        by_family = {part: stated(values[chosen]) for part, chosen in parts.items()}
-        row = {"name": name, "label": label_of(name), "variant": "", **told, **stated(values), "by_family": by_family}
-        if values is not run_scores:
-            each = {part: paired_difference(values[chosen], run_scores[chosen]) for part, chosen in parts.items()}
-            row["minus_run"] = {**paired_difference(values, run_scores), "by_family": each}
-        rows.append(row)
-    best = best_of(rows, lambda row: row["value"], metric)
-    of_best = paired_difference(run_scores, scored[best["name"]][0])
-    return {
-        "metric": metric,
-        "num_tasks": len(family),
-        "rows": rows,
-        "best": best["name"],
-        "advice": advice(rows, best, of_best, metric),
-    }
+    rows = [row_of(name, one, None if one is first else first, parts) for name, one in measured.items()]
+    best = best_of(rows, lambda row: row.value, metric)
+    to_best = paired_difference(first.values, measured[best.name].values)
+    said = advice(rows, best, to_best, metric)
+    return Baselines(metric, len(family), rows, best.name, said, num_draws, seed)
 
 
-def stated(values: np.ndarray) -> dict[str, float]:
+def row_of(name: str, one: Measured, run: Measured | None, parts: Mapping[str, np.ndarray]) -> BaselineRow:
+    """A row, with its paired difference to the run's scores if they are given."""
+    paired = None
+    if run is not None:
+        over_all = paired_difference(one.values, run.values)
+        each = {part: paired_difference(one.values[chosen], run.values[chosen]) for part, chosen in parts.items()}
+        paired = PairedComparison(over_all.difference, over_all.ci95, each)
+    return BaselineRow(
+        name=name,
+        label=label_of(name),
+        variant=one.variant,
+        seconds=one.seconds,
+        folder=one.folder,
+        **dataclasses.asdict(mean_score(one.values)),
+        by_family={part: mean_score(one.values[chosen]) for part, chosen in parts.items()},
+        minus_run=paired,
+    )
+
+
+def mean_score(values: np.ndarray) -> MeanScore:
     """Mean over tasks, and its CI."""
-    return {"value": float(values.mean()), "value_ci95": float(ci95(values))}
+    return MeanScore(float(values.mean()), float(ci95(values)))
 
 
-def advice(rows: list[dict[str, Any]], best: dict[str, Any], to_best: dict[str, float], metric: str) -> str:
+def advice(rows: list[BaselineRow], best: BaselineRow, to_best: PairedDifference, metric: str) -> str:
     """Which to use, in a sentence."""
     run = rows[0]
-    scores = f"{metric} {best['value']:.3g}"
+    scores = f"{metric} {best.value:.3g}"
     if best is run:
-        next_best = best_of(rows[1:], lambda row: row["value"], metric)
-        gap = next_best["minus_run"]
-        lead = f"Use {run['label']}: it does best ({scores})"
-        if abs(gap["difference"]) > gap["ci95"]:
-            return f"{lead}; next is {next_best['label']}, {gap['difference']:+.3g} ± {gap['ci95']:.2g}."
-        return f"{lead}, though {next_best['label']} may be as good ({gap['difference']:+.3g} ± {gap['ci95']:.2g})."
-    gap = f"{to_best['difference']:+.3g} ± {to_best['ci95']:.2g}"
-    if abs(to_best["difference"]) > to_best["ci95"]:
-        return f"Use {best['label']}: it does best ({scores}), and {run['label']} is behind by {gap}."
-    return f"{best['label']} does best ({scores}), and {run['label']} may be as good ({gap}): use the simpler one."
+        next_best = best_of(rows[1:], lambda row: row.value, metric)
+        gap = next_best.minus_run
+        assert gap is not None
+        lead = f"Use {run.label}: it does best ({scores})"
+        if abs(gap.difference) > gap.ci95:
+            return f"{lead}; next is {next_best.label}, {gap.difference:+.3g} ± {gap.ci95:.2g}."
+        return f"{lead}, though {next_best.label} may be as good ({gap.difference:+.3g} ± {gap.ci95:.2g})."
+    gap = f"{to_best.difference:+.3g} ± {to_best.ci95:.2g}"
+    if abs(to_best.difference) > to_best.ci95:
+        return f"Use {best.label}: it does best ({scores}), and {run.label} is behind by {gap}."
+    return f"{best.label} does best ({scores}), and {run.label} may be as good ({gap}): use the simpler one."

@@ -18,9 +18,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from metagrove.errors import check_at_least_one
 from metagrove.hsml.cluster import Hierarchy, cluster_errors
 from metagrove.hsml.embed import AggregatorName, Embedder, Frame, make_aggregator
+from metagrove.hsml.grow import grow, growth_errors
 from metagrove.hsml.start import find_clusters, look_at
 from metagrove.inner import GradientLearner
-from metagrove.learner import Info, Predictor
+from metagrove.learner import GrowthStart, Info, Predictor
 from metagrove.nets.encoder import ImageFeatures, make_example_net
 from metagrove.nets.gate import Gate, GateForm, apply_gate
 from metagrove.nets.linear import Linear
@@ -66,7 +67,7 @@ class HSML(GradientLearner):
     """Layers of the attention aggregator."""
     attention_heads: int = 4
     """Its heads."""
-    clusters: tuple[int, ...] = (4, 2, 1)
+    clusters: tuple[int, ...] = (4, 2, 1)  # pyright: ignore[reportIncompatibleMethodOverride]
     """K^1 ... K^L, clusters of each level; the last is the root."""
     scales: tuple[float, ...] = (math.sqrt(2), 1.0)
     """σ of each level, the last one repeated as needed."""
@@ -201,6 +202,30 @@ class HSML(GradientLearner):
             assignments=assignments,
         )
         return adapted, info
+
+    def with_clusters(self, clusters: tuple[int, ...]) -> "HSML":
+        return dataclasses.replace(self, clusters=clusters)
+
+    def growth_errors(self) -> list[str]:
+        return growth_errors(self.clusters, fixed=bool(self.start_tasks or self.gate_on_assignments))
+
+    def grow(
+        self,
+        meta: HSMLMeta,
+        opt_state: Any,
+        *,
+        key: PRNGKeyArray,
+        start: GrowthStart = "random",
+        place: Float[Array, " d"] | None = None,
+    ) -> "tuple[HSML, HSMLMeta, Any]":
+        first, *above = self.clusters
+        return self.with_clusters((first + 1, *above)), *grow(meta, opt_state, key=key, start=start, place=place)
+
+    def cluster_centers(self, meta: HSMLMeta) -> Float[Array, "k d"] | None:
+        return meta.cluster.levels[0].centers
+
+    def cluster_space(self, meta: HSMLMeta, task_embedding: Float[Array, " d"]) -> Float[Array, " d"]:
+        return task_embedding if meta.frame is None else meta.frame(task_embedding)
 
 
 def _found_first(meta: HSMLMeta) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ def choose_clusters(
 
     Where fewer clusters are not clearly worse than the best (the CI of the paired difference holds 0), fewer it is.
     """
-    if not hasattr(config.learner, "clusters"):
+    if not config.learner.clusters:
         raise InputError(f"{type(config.learner).__name__} has no clusters to choose: leave --clusters auto out")
     steps = max(1, config.training.steps // PART)
     note(f"choosing clusters on validation tasks after {steps} meta-steps each")
@@ -69,6 +69,6 @@ def fewest_as_good(scores: dict[tuple[int, ...], np.ndarray], metric: str) -> tu
         gap = paired_difference(scores[clusters], scores[best])
         if clusters == best:
             return clusters, "which did best"
-        if abs(gap["difference"]) <= gap["ci95"]:
-            return clusters, f"as good as {best} ({gap['difference']:+.3g} ± {gap['ci95']:.2g}) with fewer clusters"
+        if abs(gap.difference) <= gap.ci95:
+            return clusters, f"as good as {best} ({gap.difference:+.3g} ± {gap.ci95:.2g}) with fewer clusters"
     raise AssertionError("the best is among the candidates")

@@ -1,9 +1,9 @@
 """The rows of tables about people's own data, from results/gapminder.json."""
 
-from typing import Any
+from metagrove.files import Json
 
 
-def gapminder(result: dict[str, Any]) -> list[list[str]]:
+def gapminder(result: Json) -> list[list[str]]:
     """Every method's error over all tasks and by indicator, and its paired difference to HSML; lowest in bold."""
     rows = result["rows"]
     families = list(rows[0]["by_family"])
@@ -21,7 +21,7 @@ def gapminder(result: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def value_of(row: dict[str, Any], family: str | None) -> float:
+def value_of(row: Json, family: str | None) -> float:
     """A row's mean over all tasks, or over a family's."""
     return row["value"] if family is None else row["by_family"][family]["value"]
 
@@ -31,13 +31,13 @@ def bold(text: str, chosen: bool) -> str:
     return f"**{text}**" if chosen else text
 
 
-def difference(row: dict[str, Any]) -> str:
+def difference(row: Json) -> str:
     """A row's paired difference to the first one."""
     paired = row.get("minus_run")
     return f"{paired['difference']:+.4f} ± {paired['ci95']:.4f}" if paired else ""
 
 
-def gapminder_differences(result: dict[str, Any]) -> list[list[str]]:
+def gapminder_differences(result: Json) -> list[list[str]]:
     """The paired differences to HSML by indicator."""
     rows = result["rows"][1:]
     families = list(rows[0]["by_family"])
@@ -48,7 +48,7 @@ def gapminder_differences(result: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def gapminder_search(result: dict[str, Any]) -> list[list[str]]:
+def gapminder_search(result: Json) -> list[list[str]]:
     """What was tried for each learner, and its seeds."""
     rows = []
     for name, one in result["learners"].items():
@@ -62,7 +62,7 @@ def gapminder_search(result: dict[str, Any]) -> list[list[str]]:
     return [["", "tried (chosen in bold)", "validation error ± CI", "test error of each seed of the chosen"], *rows]
 
 
-def speed(result: dict[str, Any]) -> list[list[str]]:
+def speed(result: Json) -> list[list[str]]:
     """How fast tasks are adapted to and rows predicted, and what was aimed at."""
     rows = []
     for part, one in result.items():

@@ -77,9 +77,9 @@ class Images(Source):
         with jax.ensure_compile_time_eval():  # its arrays are kept, and must be arrays even if a function is traced now
             return open_split(self, name)
 
-    def test_parts(self) -> "tuple[Episodes, ...]":
-        """Test tasks of each dataset."""
-        everything = self.split("test")
+    def parts(self, split: Split) -> "tuple[Episodes, ...]":
+        """The tasks of each dataset."""
+        everything = self.split(split)
         each = jnp.eye(len(everything.numbers))
         return tuple(eqx.tree_at(lambda tasks: tasks.weights, everything, weights) for weights in each)
 

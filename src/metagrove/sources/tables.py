@@ -36,7 +36,7 @@ MOST_ROWS = 2000
 class Tables(TableData, Source):
     """Tasks of people's own tables. `open_tables` fills in what it finds in the files."""
 
-    schema: tyro.conf.Suppress[Schema] = Schema((), ())
+    schema: tyro.conf.Suppress[Schema] = Schema((), ())  # pyright: ignore[reportIncompatibleMethodOverride]
     """What the columns mean."""
     families: tyro.conf.Suppress[tuple[str, ...]] = ("task",)
     """The kinds of task."""
@@ -64,9 +64,13 @@ class Tables(TableData, Source):
         with jax.ensure_compile_time_eval():  # its arrays are kept, and must be arrays even if a function is traced now
             return open_split(self, name)
 
-    def test_parts(self) -> "tuple[TableTasks, ...]":
-        """Each test task."""
-        return self.split("test").each()
+    def parts(self, split: Split) -> "tuple[TableTasks, ...]":
+        """Each task of a split."""
+        return self.split(split).each()
+
+    def rows(self, split: Split) -> tuple[Float[Array, "n x"], Float[Array, "n y"]]:
+        tasks = self.split(split)
+        return tasks.x, tasks.y
 
     def task_names(self, split: Split) -> tuple[str, ...]:
         """The names of a split's tasks, in their order."""

@@ -16,10 +16,10 @@ import safetensors
 import safetensors.numpy
 
 from metagrove.errors import RunError
-from metagrove.files import FORMAT, read_json, write_atomically, write_json
+from metagrove.files import FORMAT, Json, read_json, write_atomically, write_json
 
 
-def save(folder: Path, name: str, tree: Any, about: Mapping[str, Any]) -> None:
+def save(folder: Path, name: str, tree: Any, about: Json) -> None:
     """Write `name`.json and its arrays into `folder`; on any failure what was there before is still whole."""
     arrays = safetensors.numpy.save({key: np.asarray(leaf, order="C") for key, leaf in named_leaves(tree).items()})
     checksum = hashlib.sha256(arrays).hexdigest()
@@ -31,13 +31,13 @@ def save(folder: Path, name: str, tree: Any, about: Mapping[str, Any]) -> None:
             old.unlink(missing_ok=True)
 
 
-def load(folder: Path, name: str, like: Any) -> tuple[Any, dict[str, Any]]:
+def load(folder: Path, name: str, like: Any) -> tuple[Any, Json]:
     """The tree, in the structure of `like` (arrays or their shapes), and what was said about it."""
     arrays, about = load_arrays(folder, name)
     return fill(like, arrays, folder / about["weights"]), about
 
 
-def load_arrays(folder: Path, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load_arrays(folder: Path, name: str) -> tuple[dict[str, np.ndarray], Json]:
     """The arrays under their dotted names, and what was said about them."""
     about = read_json(folder / f"{name}.json")
     path = folder / str(about.get("weights"))
@@ -57,7 +57,7 @@ def load_arrays(folder: Path, name: str) -> tuple[dict[str, np.ndarray], dict[st
         raise RunError(f"{path} is not a safetensors file ({error}): copy it again or retrain") from error
 
 
-def named_leaves(tree: Any) -> dict[str, Any]:
+def named_leaves(tree: Any) -> Json:
     """The arrays of a tree under dotted names, e.g. cluster.levels.0.centers; other leaves are settings, not state."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {name_of(path): leaf for path, leaf in leaves if hasattr(leaf, "shape")}
