@@ -6,12 +6,13 @@ With one count for all rows, the first updates of a row that is added late would
 too large.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, ArrayLike
 
 DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8
 
@@ -50,3 +51,16 @@ def direction(mean: Array, square: Array, age: Array) -> Array:
     """Compute the update m̂ / (√v̂ + ε)."""
     count = age.astype(mean.dtype)
     return mean / (1 - DECAY**count) / (jnp.sqrt(square / (1 - SQUARE_DECAY**count)) + EPSILON)
+
+
+def cosine_decay(rate: float, steps: ArrayLike) -> optax.Schedule:
+    """β (1 + cos(π t / T)) / 2, as `optax.cosine_decay_schedule`, where T may be data of a compiled function.
+
+    π / T comes first, which is how XLA compiles a T that is constant: the same numbers bit for bit.
+    """
+    last = jnp.maximum(jnp.asarray(steps, float), 1)
+
+    def schedule(count: Any) -> Array:
+        return rate * (0.5 * (1 + jnp.cos(jnp.minimum(count, last) * (math.pi * (1 / last)))))
+
+    return schedule

@@ -14,7 +14,7 @@ many. A learner with clusters also takes `adapt(..., assignment=p)`, the first l
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -33,6 +33,9 @@ Predictor = Callable[..., Array]
 
 NetFn = Callable[..., Predictor]
 """`net_fn(spec, key=key)` draws a fresh base net, an equinox module called as `net(x, mask=None)` on a set of rows."""
+
+GrowthStart = Literal["random", "warm"]
+"""How a new cluster starts."""
 
 
 class Info(eqx.Module):
@@ -83,18 +86,55 @@ class Learner(abc.ABC):
         loss, info = self.meta_loss(meta, task, key=key)
         return loss, info.metrics
 
+    def validation_errors(self) -> list[str]:
+        """What is wrong with the hyperparameters, a line each."""
+        return []
+
     @property
     def clusters(self) -> tuple[int, ...]:
         """The number of task clusters of each level, K^1 ... K^L; empty for a learner without clusters."""
         return ()
 
+    def with_clusters(self, clusters: tuple[int, ...]) -> "Learner":
+        """The same learner with so many clusters at each level, as a checkpoint records them."""
+        if clusters != self.clusters:
+            raise InputError(f"{type(self).__name__} has no clusters, got {clusters}")
+        return self
+
     def growth_errors(self) -> list[str]:
-        """What keeps the learner from gaining clusters in training, a line each."""
+        """What keeps the learner from being given clusters while it is trained, a line each."""
         return [f"growth_window must be 0 for {type(self).__name__}: it has no clusters"]
 
-    def validation_errors(self) -> list[str]:
-        """What is wrong with the hyperparameters, a line each."""
-        return []
+    def grow(
+        self,
+        meta: Meta,
+        opt_state: Any,
+        *,
+        key: PRNGKeyArray,
+        start: GrowthStart = "random",
+        place: Float[Array, " d"] | None = None,
+    ) -> "tuple[Learner, Meta, Any]":
+        """One more cluster at the first level: the learner, its meta-parameters and the optimiser's state.
+
+        Args:
+            meta: The meta-parameters.
+            opt_state: The optimiser's state, which holds copies of their tree.
+            key: Randomness of the new cluster.
+            start: `random` as in the paper; `warm`, at `place`.
+            place: Where, among the centres, the tasks are that a `warm` cluster is meant for.
+
+        Raises:
+            InputError: if the learner cannot grow.
+        """
+        raise InputError(f"{type(self).__name__} has no clusters and cannot grow")
+
+    def cluster_centers(self, meta: Meta) -> Float[Array, "k d"] | None:
+        """Centres of the first level; None for a learner without them."""
+        return None
+
+    def cluster_space(self, meta: Meta, task_embedding: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The place of a task embedding in the space where distances to the centres are taken."""
+        return task_embedding
 
     def meta_loss(self, meta: Meta, task: Task, *, key: PRNGKeyArray) -> tuple[Float[Array, ""], Info]:
         """What training minimises for one task: the adapted predictor's query loss, and `info.penalty`."""

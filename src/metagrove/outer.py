@@ -1,4 +1,8 @@
-"""The outer loop's gradient: the mean meta-loss of a batch of tasks. The only place that maps over tasks."""
+"""Everything that maps over tasks: the meta-gradient of a batch, and one probe for everything else.
+
+∇ (1/n) Σᵢ L(Θ, Tᵢ)                          `meta_gradient`, of tasks that are given
+keep(Tᵢ, adapt(Θ, support of Tᵢ))            `probe`, of tasks that are drawn: scores, embeddings, assignments
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,10 +10,19 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
-from metagrove.learner import Learner, Meta
+from metagrove.learner import Info, Learner, Meta, Predictor
+from metagrove.sources.source import TaskDraw
 from metagrove.task import Task
+
+Keep = Callable[[Task, Predictor, Info], Any]
+"""What is kept of an adapted task, a tree of arrays. It is compiled: give a function of a module, or a frozen dataclass
+that is called, and not a new closure each time."""
+
+BATCH = 500
+"""Most tasks in one compiled call."""
 
 Gradient = tuple[Float[Array, ""], dict[str, Float[Array, ""]], Meta]
 """Mean meta-loss over tasks, the means of the learner's own metrics, and the gradient of the loss."""
@@ -92,3 +105,83 @@ def group_gradient(
 def num_groups(num_tasks: int, task_chunk_size: int) -> int:
     """The least number of equal groups that are small enough."""
     return next(n for n in range(1, num_tasks + 1) if num_tasks % n == 0 and num_tasks // n <= task_chunk_size)
+
+
+def sample_tasks(tasks: TaskDraw, keys: Key[Array, " n"]) -> Task:
+    """A task for each key, as a batch; to be compiled by the caller."""
+    return jax.vmap(tasks.sample)(keys)
+
+
+def task_keys(key: PRNGKeyArray, num_tasks: int) -> Key[Array, " n"]:
+    """The keys of tasks 0, 1, ...: each depends on `key` and the task's number alone, never on how many there are."""
+    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(num_tasks))
+
+
+def probe(
+    learner: Learner,
+    meta: Meta,
+    tasks: TaskDraw,
+    keys: Key[Array, " n"],
+    keep: Keep,
+    *,
+    steps: int | None = None,
+    task_chunk_size: int = BATCH,
+) -> Any:
+    """Draw a task for each key, adapt to it without randomness, and keep something of each.
+
+    Args:
+        learner: The learner.
+        meta: Its meta-parameters.
+        tasks: What draws the tasks.
+        keys: A key for each task; see `task_keys`.
+        keep: What is kept of a task, its predictor and its info.
+        steps: Inner steps; None is the number used in training.
+        task_chunk_size: Most tasks that are worked on at once.
+
+    Returns:
+        What `keep` returns, as NumPy arrays with a row for each task.
+    """
+    return map_drawn(adapt_and_keep(learner, meta, keep, steps), tasks, keys, task_chunk_size=task_chunk_size)
+
+
+def map_drawn(
+    fn: Callable[[Task], Any], tasks: TaskDraw, keys: Key[Array, " n"], *, task_chunk_size: int = BATCH
+) -> Any:
+    """`fn` of a task drawn for each key, batch after batch of one size, so that few numbers of tasks compile anew.
+
+    Arrays that `fn` needs belong into an `eqx.Partial`, where they are data and not part of the compiled program.
+    """
+    num_tasks = keys.shape[0]
+    size = min(BATCH, num_tasks)
+    batches = []
+    for start in range(0, num_tasks, size):
+        chosen = np.minimum(np.arange(start, start + size), num_tasks - 1)  # the last batch repeats its last task
+        batches.append(jax.device_get(_compiled_batch(fn, tasks, keys[chosen], task_chunk_size)))
+    return jax.tree.map(lambda *each: np.concatenate(each)[:num_tasks], *batches)
+
+
+def map_batch(fn: Callable[[Task], Any], tasks: TaskDraw, keys: Key[Array, " n"], task_chunk_size: int) -> Any:
+    """`fn` of a task drawn for each key, all at once: part of a larger function that the caller compiles."""
+    return over_tasks(lambda key: fn(tasks.sample(key)), keys, task_chunk_size=task_chunk_size)
+
+
+_compiled_batch = eqx.filter_jit(map_batch)
+
+
+def adapt_and_keep(learner: Learner, meta: Meta, keep: Keep, steps: int | None = None) -> Callable[[Task], Any]:
+    """The function of a task that `probe` maps."""
+    return eqx.Partial(_adapt_and_keep, learner, meta, steps, keep)
+
+
+def _adapt_and_keep(learner: Learner, meta: Meta, steps: int | None, keep: Keep, task: Task) -> Any:
+    return keep(task, *learner.adapt(meta, task.support, steps=steps))
+
+
+def whole_task(task: Task) -> Task:
+    """For `map_drawn`: the task itself."""
+    return task
+
+
+def family_of(task: Task) -> Array:
+    """For `map_drawn`: the task's family alone, for which nothing else of a task is computed."""
+    return task.family

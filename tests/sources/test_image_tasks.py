@@ -147,7 +147,7 @@ def test_weights_say_how_often_a_dataset_is_drawn(source):
     episodes = dataclasses.replace(source, weights=(3.0, 1.0)).split("train")
     of_second = np.mean([task.family for seed in range(4) for task in drawn(episodes, seed=seed)])
     assert of_second == pytest.approx(0.25, abs=0.06)  # sd .018
-    parts = source.test_parts()
+    parts = source.parts("test")
     assert [{int(task.family) for task in drawn(part)} for part in parts] == [{0}, {1}]
 
 
@@ -157,7 +157,7 @@ def test_a_dataset_that_is_held_out(source, owners):
         episodes = held_out.split(split)
         assert episodes.numbers.tolist() == [0]
         assert {owners[content][::2] for content in map(bytes, np.array(episodes.images))} == {("a", split)}
-    (part,) = held_out.test_parts()
+    (part,) = held_out.parts("test")
     tasks = drawn(part)
     assert {int(task.family) for task in tasks} == {1}
     seen = {owners[content] for task in tasks for content in contents(task.support.x)}

@@ -56,7 +56,7 @@ def test_a_task_of_a_full_mix_is_decided_by_its_key_alone():
 
 def test_validation_and_test_tasks_are_those_of_the_source():
     assert STREAM.split("validation") == Functions().split("validation")
-    assert STREAM.test_parts() == Functions().test_parts()
+    assert STREAM.parts("test") == Functions().parts("test")
 
 
 @dataclasses.dataclass(frozen=True)

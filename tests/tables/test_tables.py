@@ -450,7 +450,7 @@ def test_few_queries_and_every_row(table):
 
 def test_parts_draw_each_task_apart(table):
     source, _ = open_tables(data_of(table))
-    parts = source.test_parts()
+    parts = source.parts("test")
     assert len(parts) == 3
     values = set(np.array(source.split("test").y).ravel().tolist())
     for i, part in enumerate(parts):

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 from conftest import TINY_HSML, TINY_TRAINING
+from metagrove.train.novelty import along_the_difference, novelty, welch_t
 from scipy.stats import ttest_ind
 
 from metagrove import MAML, Functions, files, load
@@ -36,7 +37,6 @@ from metagrove.train.growth import (
     retire,
 )
 from metagrove.train.loop import init_state, train
-from metagrove.train.novelty import along_the_difference, novelty, welch_t
 from metagrove.train.scores import Scores
 
 LEARNER = dataclasses.replace(TINY_HSML, clusters=(2, 2, 1), aggregator="mean", masses=True)

@@ -18,6 +18,7 @@ from metagrove.config.presets import PRESETS, preset
 from metagrove.config.registry import CHOICES, classes, learners
 from metagrove.config.settings import setting_names
 from metagrove.errors import STOPPED, MetagroveError
+from metagrove.files import as_json
 from metagrove.paper.experiments import BudgetName
 
 Positional = tyro.conf.Positional
@@ -42,7 +43,7 @@ class Evaluate:
         from metagrove.show.console import print_evaluation
 
         result = evaluation(load(self.run), num_tasks=self.num_tasks, seed=self.seed)
-        print(json.dumps(result)) if self.json else print_evaluation(result)
+        print(json.dumps(as_json(result))) if self.json else print_evaluation(result)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Compare:
         from metagrove.show.console import print_comparison
 
         result = comparison([load(run) for run in self.runs], num_tasks=self.num_tasks, seed=self.seed)
-        print(json.dumps(result)) if self.json else print_comparison(result)
+        print(json.dumps(as_json(result))) if self.json else print_comparison(result)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,8 +157,8 @@ class Reproduce:
     """Also copy the runs selected on validation tasks to this folder of released models."""
 
     def __call__(self) -> int:
+        from metagrove.paper.console import print_experiments, print_results
         from metagrove.paper.reproduce import reproduce
-        from metagrove.show.console import print_experiments, print_results
 
         if self.list or self.name is None:
             print_experiments()

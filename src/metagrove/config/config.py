@@ -1,19 +1,20 @@
 """What a run is: a source, a learner and the settings of its training."""
 
+import bisect
 import dataclasses
+import itertools
 from typing import Any, Literal
 
 import optax
 import tyro
+from jaxtyping import ArrayLike
 
-from metagrove.adam import scale_by_aged_adam
+from metagrove.adam import cosine_decay, scale_by_aged_adam
 from metagrove.config.settings import replace_settings
 from metagrove.errors import InputError, check_at_least_one
-from metagrove.hsml.grow import GrowthStart
-from metagrove.learner import Learner
+from metagrove.learner import GrowthStart, Learner
 from metagrove.losses import metric_of
 from metagrove.sources.source import Source
-from metagrove.sources.stream import Stream
 
 __all__ = ["Config", "Growth", "Phase", "Training", "check_config"]
 
@@ -28,21 +29,17 @@ class Growth:
     """μ: grow when the loss is more than so many times the last window's, or the accuracy less, for a μ below 1."""
     growth_cooldown: int = 8000
     """Meta-steps after the start, and after a growth, in which nothing grows."""
-    growth_detector: Literal["ratio", "welch", "novelty"] = "ratio"
-    """How two windows are compared: the paper's ratio; welch, Welch's t of the means of their blocks (--log-every);
-    novelty, the t of the embeddings of tasks drawn as now and as at the last look, where they differ most."""
+    growth_detector: Literal["ratio", "novelty"] = "ratio"
+    """How two windows are compared: the paper's ratio; novelty, the t statistic of the embeddings of tasks drawn as now
+    and as at the last look, where they differ most."""
     growth_t: float = 5.0
-    """With welch and novelty, the least t for which a cluster is added."""
+    """With novelty, the least t for which a cluster is added."""
     growth_probe: int = 600
     """With novelty, tasks that are drawn as they come now, and as many as they came at the last look."""
     growth_start: GrowthStart = "random"
-    """A new cluster: random as in the paper; warm, at the tasks that fit worst; or leaving all answers unchanged."""
-    growth_parents: bool = False
-    """Let the levels above grow too, where one has less than half the clusters of the level below it."""
+    """A new cluster: random as in the paper; warm, at the tasks that fit worst."""
     most_clusters: int = 16
     """Clusters of the first level beyond which nothing grows."""
-    retire_below: float = 0.0
-    """Remove a first-level cluster whose mean share of the validation tasks is less than this; 0: keep all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,11 +87,23 @@ class Training:
     phases: tyro.conf.Suppress[tuple[Phase, ...]] = ()
     """Phases of the training, in order; without any, all is trained by the query loss from first to last."""
 
-    def optimizer(self) -> optax.GradientTransformation:
-        """Adam, with the schedule and clipping asked for; where clusters are born later, each counts its own steps."""
+    def phase_ends(self) -> list[int]:
+        """The meta-step at which each phase ends; the last phase takes all that are left."""
+        ends = list(itertools.accumulate(phase.steps for phase in self.phases))
+        return [*ends[:-1], self.steps]
+
+    def phase_at(self, step: int) -> Phase:
+        """The phase of a meta-step."""
+        return self.phases[bisect.bisect(self.phase_ends()[:-1], step)]
+
+    def optimizer(self, steps: ArrayLike | None = None) -> optax.GradientTransformation:
+        """Adam, with the schedule and clipping asked for; where clusters are born later, each counts its own steps.
+
+        `steps` is the number of meta-steps, if it is not this setting but data of a compiled function.
+        """
         rate = optax.constant_schedule(self.outer_lr)
         if self.schedule == "cosine":
-            rate = optax.cosine_decay_schedule(self.outer_lr, max(1, self.steps - self.warmup_steps))
+            rate = cosine_decay(self.outer_lr, (self.steps if steps is None else steps) - self.warmup_steps)
         if self.warmup_steps:
             rise = optax.linear_schedule(0.0, self.outer_lr, self.warmup_steps)
             rate = optax.join_schedules([rise, rate], [self.warmup_steps])
@@ -135,8 +144,7 @@ def check_config(config: Config) -> None:
     problems += [] if problems else growth_errors(config)
     if problems:
         raise InputError("; ".join(problems))
-    if isinstance(config.source, Stream):
-        config.source.begins(config.training.steps)
+    config.source.begins(config.training.steps)  # refuses a timetable that does not fit the number of meta-steps
 
 
 def training_errors(training: Training) -> list[str]:
@@ -145,6 +153,10 @@ def training_errors(training: Training) -> list[str]:
     problems = check_at_least_one(training, *counts)
     if training.validation_tasks < 2:
         problems += [f"validation_tasks must be at least 2, got {training.validation_tasks}"]
+    if min((phase.steps for phase in training.phases[:-1]), default=1) < 1:
+        problems += ["every phase but the last must have at least one meta-step"]
+    elif sum(phase.steps for phase in training.phases[:-1]) >= training.steps:
+        problems += [f"phases must end before the last of {training.steps} meta-steps"]
     rates = ("outer_lr", "warmup_steps", "clip_norm")
     return problems + [
         f"{name} must be 0 or more, got {value}" for name in rates if not (value := getattr(training, name)) >= 0
@@ -156,7 +168,10 @@ def growth_errors(config: Config) -> list[str]:
     growth, learner = config.training.growth, config.learner
     if not growth.growth_window:
         return []
-    problems = learner.growth_errors() + check_at_least_one(growth, "growth_window")
+    problems = learner.growth_errors()
+    if not learner.clusters:
+        return problems
+    problems += check_at_least_one(growth, "growth_window")
     if not growth.growth_threshold > 0:
         problems += [f"growth_threshold must be positive, got {growth.growth_threshold}"]
     if growth.growth_detector == "ratio" and metric_of(learner.loss).higher_is_better and growth.growth_threshold >= 1:

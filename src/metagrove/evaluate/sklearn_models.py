@@ -4,6 +4,7 @@ Their settings (regularisation, kernel) are selected on validation tasks, as tho
 """
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from metagrove.errors import InputError
 from metagrove.keys import Purpose, key_for
 from metagrove.losses import is_better
-from metagrove.sources.tables import Tables
+from metagrove.outer import map_drawn, task_keys, whole_task
+from metagrove.sources.source import Source
 from metagrove.task import Split
 
 Model = Callable[[], Any]
@@ -35,15 +38,14 @@ class Draws:
     family: np.ndarray
 
 
-def draw_tasks(source: Tables, split: Split, *, num_draws: int, seed: int) -> Draws:
+def draw_tasks(source: Source, split: Split, *, num_draws: int, seed: int) -> Draws:
     """Draw the same tasks, with the same support and query rows, as `Run.scores` does for that seed."""
     purpose: Purpose = "validation" if split == "validation" else "test"
     key = key_for(purpose, seed)
-    parts = source.split(split).each()
-    sample = jax.jit(
-        lambda part, key: jax.vmap(lambda j: part.sample(jax.random.fold_in(key, j)))(np.arange(num_draws))
-    )
-    drawn = [jax.device_get(sample(part, jax.random.fold_in(key, i))) for i, part in enumerate(parts)]
+    drawn = [
+        map_drawn(whole_task, part, task_keys(jax.random.fold_in(key, i), num_draws))
+        for i, part in enumerate(source.parts(split))
+    ]
 
     def stacked(pick: Callable[[Any], np.ndarray]) -> np.ndarray:
         return np.stack([np.asarray(pick(task)) for task in drawn])
@@ -60,14 +62,14 @@ def draw_tasks(source: Tables, split: Split, *, num_draws: int, seed: int) -> Dr
 
 
 def score(
-    source: Tables, draws: Draws, predict: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+    draws: Draws, predict: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray], *, classifies: bool
 ) -> np.ndarray:
     """Score each task: mean squared error, or accuracy in percent.
 
     Args:
-        source: The source of the tasks.
         draws: The tasks.
         predict: Maps support inputs, support targets and query inputs to predictions.
+        classifies: Whether targets are classes.
 
     Returns:
         The mean score of each task over its draws.
@@ -78,7 +80,7 @@ def score(
         support, query = draws.support_mask[at], draws.query_mask[at]
         prediction = predict(draws.support_x[at][support], draws.support_y[at][support], draws.query_x[at][query])
         truth = draws.query_y[at][query]
-        if source.schema.classifies:
+        if classifies:
             values[at] = 100 * (prediction.argmax(1) == truth.argmax(1)).mean()
         else:
             values[at] = np.square(prediction - truth).mean()
@@ -171,22 +173,26 @@ BASELINES = {
 }
 
 
-def best_model(source: Tables, baseline: Baseline, validation: Draws) -> tuple[str, Any]:
+def best_model(source: Source, baseline: Baseline, validation: Draws, *, classifies: bool) -> tuple[str, Any]:
     """Return the name and the `predict` of the variant with the best mean score on validation tasks."""
-    classifies = source.schema.classifies
     metric = "accuracy" if classifies else "mse"
     best = None
     for name, make in baseline.models(classifies=classifies).items():
-        predict = per_task(make, classifies=classifies) if baseline.each_task else for_all_tasks(source, make)
-        value = float(score(source, validation, predict).mean())
+        fit = per_task if baseline.each_task else functools.partial(for_all_tasks, source)
+        predict = fit(make, classifies=classifies)
+        value = float(score(validation, predict, classifies=classifies).mean())
         if best is None or is_better(value, best[0], metric):
             best = value, name, predict
     assert best is not None
     return best[1], best[2]
 
 
-def for_all_tasks(source: Tables, make: Model) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
+def for_all_tasks(
+    source: Source, make: Model, *, classifies: bool
+) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
     """Make a `predict` from one model of all training rows, which ignores the support set."""
-    rows = source.split("train")
-    predict = fit_model(make, np.asarray(rows.x), np.asarray(rows.y), classifies=source.schema.classifies)
+    rows = source.rows("train")
+    if rows is None:
+        raise InputError(f"{type(source).__name__} has no training rows to which one model could be fitted")
+    predict = fit_model(make, *map(np.asarray, rows), classifies=classifies)
     return lambda _x, _y, query: predict(query)

@@ -1,47 +1,86 @@
-"""Summaries that `evaluate` and `compare` report, as JSON data."""
+"""Summaries that `evaluate` and `compare` report."""
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 from metagrove.config.encoding import to_json
 from metagrove.errors import InputError
-from metagrove.evaluate.transfer import growth_events, transfer
-from metagrove.losses import best_of, metric_of
+from metagrove.evaluate.transfer import ReportedGrowth, Transfer, growth_events, transfer
+from metagrove.files import FLAT, Json
+from metagrove.losses import metric_of
 from metagrove.serve.run import Run
-from metagrove.sources.stream import Stream
 from metagrove.train import folders
-from metagrove.train.scores import compare, summarize
+from metagrove.train.records import BlockRecord
+from metagrove.train.scores import PairedComparison, Summary, compare, summarize
 
 
-def evaluation(run: Run, *, num_tasks: int, seed: int) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True)
+class StreamStory:
+    """Growth and transfer of a run on a stream."""
+
+    clusters: list[int] | None
+    """Final number of clusters of each level."""
+    growth: list[ReportedGrowth]
+    transfer: Transfer | None
+    """None before the stream has ended."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Summary of a run on test tasks."""
+
+    run: str
+    """Name of the run folder."""
+    learner: str
+    seed: int
+    """Seed of the test tasks."""
+    summary: Summary = dataclasses.field(metadata=FLAT)
+    stream: StreamStory | None = dataclasses.field(metadata=FLAT)
+    checkpoint: Json
+    """Record of the checkpoint, with its validation."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ComparedRun:
+    """Summary of one of several runs on the same test tasks, with its paired difference to the first one."""
+
+    run: str
+    learner: str
+    summary: Summary = dataclasses.field(metadata=FLAT)
+    minus_first: PairedComparison
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Summaries of runs on the same test tasks."""
+
+    num_tasks: int
+    seed: int
+    runs: list[ComparedRun]
+
+
+def evaluation(run: Run, *, num_tasks: int, seed: int) -> Evaluation:
     """Summarise a run on test tasks."""
     scores = run.scores(num_tasks=num_tasks, seed=seed)
     summary = summarize(scores, run.config.source.family_names, step=run.inner_steps, metric=run.metric)
     story = stream_story(run, folders.read_metrics(run.folder))
-    return {
-        "run": run.folder.name,
-        "learner": learner_name(run),
-        "seed": seed,
-        **summary,
-        **story,
-        "checkpoint": run.about,
-    }
+    return Evaluation(run.folder.name, learner_name(run), seed, summary, story, run.about)
 
 
-def stream_story(run: Run, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Summarise growth and transfer of a run on a stream; empty for other runs."""
+def stream_story(run: Run, records: Sequence[BlockRecord]) -> StreamStory | None:
+    """Summarise growth and transfer of a run on a stream; None for a source without phases."""
     source, training = run.config.source, run.config.training
-    if not isinstance(source, Stream):
-        return {}
+    if not source.has_phases:
+        return None
     higher = metric_of(run.config.learner.loss).higher_is_better
-    return {
-        "clusters": run.about.get("clusters"),
-        "growth": growth_events(records),
-        "transfer": transfer(records, source, training.steps, higher_is_better=higher),
-    }
+    return StreamStory(
+        clusters=run.about.get("clusters"),
+        growth=growth_events(records),
+        transfer=transfer(records, source, training.steps, higher_is_better=higher),
+    )
 
 
-def comparison(runs: Sequence[Run], *, num_tasks: int, seed: int) -> dict[str, Any]:
+def comparison(runs: Sequence[Run], *, num_tasks: int, seed: int) -> Comparison:
     """Summarise runs on the same test tasks, with paired differences to the first one."""
     if len(runs) < 2:
         raise InputError(f"compare needs two or more runs, got {len(runs)}")
@@ -55,14 +94,8 @@ def comparison(runs: Sequence[Run], *, num_tasks: int, seed: int) -> dict[str, A
     for run, own in zip(runs, scores, strict=True):
         summary = summarize(own, families, step=run.inner_steps, metric=run.metric)
         paired = compare(own, run.inner_steps, scores[0], runs[0].inner_steps, families)
-        rows.append({"run": run.folder.name, "learner": learner_name(run), **summary, "minus_first": paired})
-    return {"num_tasks": num_tasks, "seed": seed, "runs": rows}
-
-
-def chosen_seed(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the seed of a result's row with the best validation score."""
-    metric = row["seeds"][0]["evaluation"]["metric"]
-    return best_of(row["seeds"], lambda one: one["checkpoint"]["validation"]["value"], metric)
+        rows.append(ComparedRun(run.folder.name, learner_name(run), summary, paired))
+    return Comparison(num_tasks, seed, rows)
 
 
 def learner_name(run: Run) -> str:

@@ -8,22 +8,49 @@ forward transfer    mean over f with a(f) > 0 of R_{a(f)-1,f} - b_f       (the s
 forgetting          mean over f with a(f) < P of max_{a(f) ≤ p < P} R_{p,f} - R_{P,f}   (Chaudhry et al., 2018)
 """
 
+import dataclasses
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
-from metagrove.sources.stream import Stream
+from metagrove.files import FLAT
+from metagrove.sources.source import Source
+from metagrove.train.records import BlockRecord, GrowthEvent
 
-Record = dict[str, Any]
+FamilyScores = dict[str, float]
+"""A score for each family."""
 
 
-def transfer(records: Sequence[Record], source: Stream, steps: int, *, higher_is_better: bool) -> dict[str, Any] | None:
+@dataclasses.dataclass(frozen=True)
+class Transfer:
+    """Transfer and forgetting on a stream; a mean over no families is None."""
+
+    backward: float | None
+    forward: float | None
+    forgetting: float | None
+    by_family: dict[str, FamilyScores]
+    """The same for each family."""
+    forgetting_at_phase_ends: dict[str, float | None]
+    """Mean forgetting up to the end of each phase but the first, by meta-step."""
+    at_phase_ends: dict[str, FamilyScores]
+    """R_{p,f}, by the meta-step at which the phase ends."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportedGrowth:
+    """A growth event with its meta-step, and the final share of tasks of each cluster."""
+
+    step: int
+    event: GrowthEvent = dataclasses.field(metadata=FLAT)
+    final_shares: list[float] | None
+
+
+def transfer(records: Sequence[BlockRecord], source: Source, steps: int, *, higher_is_better: bool) -> Transfer | None:
     """Compute backward transfer, forward transfer and forgetting, overall and by family.
 
     Returns:
         The metrics, or None before the stream has ended.
     """
-    checks = {r["step"]: r["validation"]["by_family"] for r in records if "by_family" in r.get("validation", {})}
+    checks = {r.step: r.validation.by_family for r in records if r.validation and r.validation.by_family}
     ends = [*source.begins(steps)[1:], steps]
     if any(step not in checks for step in (0, *ends)):
         return None
@@ -39,15 +66,15 @@ def transfer(records: Sequence[Record], source: Stream, steps: int, *, higher_is
     }
     means = {name: statistics.fmean(values.values()) if values else None for name, values in by_family.items()}
     by_phase = [mean_forgetting(scores[: last + 1], arrivals, sign) for last in range(1, len(ends))]
-    return {
+    return Transfer(
         **means,
-        "by_family": by_family,
-        "forgetting_at_phase_ends": dict(zip(map(str, ends[1:]), by_phase, strict=True)),
-        "at_phase_ends": dict(zip(map(str, ends), scores, strict=True)),
-    }
+        by_family=by_family,
+        forgetting_at_phase_ends=dict(zip(map(str, ends[1:]), by_phase, strict=True)),
+        at_phase_ends=dict(zip(map(str, ends), scores, strict=True)),
+    )
 
 
-def mean_forgetting(scores: Sequence[dict[str, float]], arrivals: dict[str, int], sign: int) -> float | None:
+def mean_forgetting(scores: Sequence[FamilyScores], arrivals: dict[str, int], sign: int) -> float | None:
     """Compute the mean forgetting at the end of the last phase, over the families that arrived before it."""
     final = scores[-1]
     each = [
@@ -58,8 +85,7 @@ def mean_forgetting(scores: Sequence[dict[str, float]], arrivals: dict[str, int]
     return statistics.fmean(each) if each else None
 
 
-def growth_events(records: Sequence[Record]) -> list[Record]:
-    """List when and why clusters were added or retired, with the final share of tasks of each cluster."""
-    events = [{"step": record["step"], **record["growth"]} for record in records if "growth" in record]
-    shares = next((r["validation"]["shares"] for r in reversed(records) if "shares" in r.get("validation", {})), None)
-    return [{**event, "final_shares": shares} for event in events]
+def growth_events(records: Sequence[BlockRecord]) -> list[ReportedGrowth]:
+    """List when and why clusters were added, with the final share of tasks of each cluster."""
+    shares = next((r.validation.shares for r in reversed(records) if r.validation and r.validation.shares), None)
+    return [ReportedGrowth(record.step, record.growth, shares) for record in records if record.growth is not None]

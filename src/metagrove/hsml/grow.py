@@ -1,10 +1,11 @@
-"""Continual adaptation (paper, end of section 4.3): a hierarchy gains a cluster, or loses one, while it is trained.
+"""Continual adaptation (paper, end of section 4.3): the first level of a hierarchy gains a cluster while it is trained.
 
-Growing and shrinking are pure functions of all that training needs. Every other cluster's parameters and optimiser
-statistics are bit for bit what they were; a new cluster's statistics are 0 and count from its own birth (`run.adam`).
+Growing is a pure function of what training needs. Every other cluster's parameters and optimiser statistics are bit
+for bit what they were; a new cluster's statistics are 0 and count from its own birth (`metagrove.adam`).
 """
 
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -13,92 +14,57 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.errors import InputError
 from metagrove.hsml.cluster import Level
-from metagrove.hsml.learner import HSML, HSMLMeta
+from metagrove.learner import GrowthStart
 
-GrowthStart = Literal["random", "warm"]
 Tree = TypeVar("Tree")
 ARRAYS = ("centers", "weight", "bias")
 """The parts of a level that have a row for each cluster."""
 
 
 def grow(
-    learner: HSML,
-    meta: HSMLMeta,
-    opt_state: Any,
-    *,
-    key: PRNGKeyArray,
-    level: int = 0,
-    start: GrowthStart = "random",
-    place: Float[Array, " d"] | None = None,
-) -> tuple[HSML, HSMLMeta, Any]:
-    """One more cluster at a level.
-
-    Its start: `random` as in the paper; `warm` with its centre at `place`, where the tasks are that it is meant for,
-    and its nearest neighbour's W and b; `unchanged` the same with mass 0, so that no answer of the model changes until
-    training gives it some.
-    """
-    old = meta.cluster.levels[level]
-    if old.centers is None:
-        raise InputError(f"level {level + 1} of {learner.clusters} has one cluster and cannot grow")
-    new = Level(2, learner.embed.task_dim, old.scale, key=key)
-    rows = {name: getattr(new, name)[0] for name in ARRAYS if getattr(new, name) is not None}
-    if start != "random":
-        if place is None:
-            raise InputError(f"a {start!r} start needs the place of the tasks that the new cluster is for")
-        nearest = jnp.square(old.centers - place[None]).sum(-1).argmin()
-        rows |= {"centers": place, "weight": old.weight[nearest], "bias": old.bias[nearest]}
-    clusters = with_count(learner.clusters, level, +1)
-    return (
-        learner.with_clusters(clusters),
-        append(meta, level, rows),
-        in_every_copy(opt_state, lambda copy: append(copy, level, dict.fromkeys(rows, 0))),
-    )
-
-
-def shrink(
-    learner: HSML, meta: HSMLMeta, opt_state: Any, *, cluster: int, level: int = 0
-) -> tuple[HSML, HSMLMeta, Any]:
-    """One cluster less at a level."""
-    if learner.clusters[level] < 3:
-        raise InputError(f"level {level + 1} of {learner.clusters} has no cluster to spare: two are the least")
-
-    def without(copy: HSMLMeta) -> HSMLMeta:
-        return change_level(copy, level, lambda rows, _: jnp.delete(rows, cluster, axis=0))
-
-    clusters = with_count(learner.clusters, level, -1)
-    return learner.with_clusters(clusters), without(meta), in_every_copy(opt_state, without)
-
-
-def with_count(clusters: tuple[int, ...], level: int, more: int) -> tuple[int, ...]:
-    """The numbers of clusters with one of them changed."""
-    return tuple(count + more if i == level else count for i, count in enumerate(clusters))
-
-
-def append(meta: HSMLMeta, level: int, rows: dict[str, Any]) -> HSMLMeta:
-    """The tree with a row added to each array of a level that has one for each cluster."""
-
-    def longer(array: Array, name: str) -> Array:
-        row = jnp.broadcast_to(jnp.asarray(rows[name], array.dtype), array.shape[1:])
-        return jnp.concatenate([array, row[None]])
-
-    return change_level(meta, level, longer)
-
-
-def change_level(meta: HSMLMeta, level: int, change: Any) -> HSMLMeta:
-    """The tree with `change(array, name)` in place of each array of a level that has a row for each cluster."""
-    names = [name for name in ARRAYS if getattr(meta.cluster.levels[level], name) is not None]
-
-    def where(tree: HSMLMeta) -> list[Any]:
-        return [getattr(tree.cluster.levels[level], name) for name in names]
-
-    changed = [change(array, name) for array, name in zip(where(meta), names, strict=True)]
-    return eqx.tree_at(where, meta, changed)
-
-
-def in_every_copy(opt_state: Tree, change: Any) -> Tree:
-    """An optimiser's state holds copies of the meta-parameters' tree: each of them changed, the rest as it is."""
+    meta: Tree, opt_state: Any, *, key: PRNGKeyArray, start: GrowthStart = "random", place: Array | None = None
+) -> tuple[Tree, Any]:
+    """The meta-parameters and the optimiser's state with one more cluster at the first level; see `Learner.grow`."""
+    row = new_cluster(first_level(meta), key=key, start=start, place=place)
+    nothing = dict.fromkeys(row, jnp.zeros(()))
 
     def is_copy(part: Any) -> bool:
-        return isinstance(part, HSMLMeta)
+        return type(part) is type(meta)
 
-    return jax.tree.map(lambda part: change(part) if is_copy(part) else part, opt_state, is_leaf=is_copy)
+    grown = jax.tree.map(lambda part: append(part, nothing) if is_copy(part) else part, opt_state, is_leaf=is_copy)
+    return append(meta, row), grown
+
+
+def first_level(meta: Any) -> Level:
+    """The level that grows."""
+    return meta.cluster.levels[0]
+
+
+def new_cluster(
+    level: Level, *, key: PRNGKeyArray, start: GrowthStart, place: Float[Array, " d"] | None
+) -> Mapping[str, Array]:
+    """The new cluster's centre, W and b: drawn as at first, or centre `place` with its nearest neighbour's W and b."""
+    if level.centers is None:
+        raise InputError("a hierarchy whose first level has one cluster cannot grow: begin with two or more")
+    if start == "random":
+        drawn = Level(2, level.centers.shape[1], level.scale, key=key)
+        return {name: getattr(drawn, name)[0] for name in ARRAYS}
+    if place is None:
+        raise InputError(f"a {start!r} start needs the place of the tasks that the new cluster is for")
+    nearest = jnp.square(level.centers - place[None]).sum(-1).argmin()
+    return {"centers": place, "weight": level.weight[nearest], "bias": level.bias[nearest]}
+
+
+def append(meta: Tree, row: Mapping[str, Array]) -> Tree:
+    """The tree with a row added to each array of the first level that has one for each cluster."""
+
+    def arrays(tree: Any) -> list[Array]:
+        return [getattr(first_level(tree), name) for name in ARRAYS]
+
+    def longer(array: Array, added: Array) -> Array:
+        added = jnp.broadcast_to(added.astype(array.dtype), array.shape[1:])
+        return jnp.concatenate([array, added[None]])
+
+    return eqx.tree_at(
+        arrays, meta, [longer(array, row[name]) for array, name in zip(arrays(meta), ARRAYS, strict=True)]
+    )

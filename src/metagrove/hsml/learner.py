@@ -17,9 +17,10 @@ from metagrove.hsml.cluster import DistanceClusters, Hierarchy
 from metagrove.hsml.embed import AttentionEmbedding, Embedder, PoolingEmbedding, RecurrentEmbedding
 from metagrove.hsml.found import FoundClusters, FoundHierarchy
 from metagrove.hsml.gate import IdentityGate, NoGate, ParameterGate, TaskGate
+from metagrove.hsml.grow import grow
 from metagrove.hsml.relative import NormalizedHierarchy, RelativeClusters
 from metagrove.inner import GradientLearner
-from metagrove.learner import Info, Predictor
+from metagrove.learner import GrowthStart, Info, Predictor
 from metagrove.sources.source import TaskDraw
 from metagrove.task import Examples, Spec, Task
 
@@ -122,3 +123,21 @@ class HSML(GradientLearner):
             return super().phase_loss(name, meta, task, key=key)
         _, loss = meta.embed(task.support, key=key)
         return loss, {"reconstruction_loss": loss}
+
+    def grow(
+        self,
+        meta: HSMLMeta,
+        opt_state: Any,
+        *,
+        key: PRNGKeyArray,
+        start: GrowthStart = "random",
+        place: Float[Array, " d"] | None = None,
+    ) -> "tuple[HSML, HSMLMeta, Any]":
+        first, *above = self.clusters
+        return self.with_clusters((first + 1, *above)), *grow(meta, opt_state, key=key, start=start, place=place)
+
+    def cluster_centers(self, meta: HSMLMeta) -> Float[Array, "k d"] | None:
+        return meta.cluster.levels[0].centers
+
+    def cluster_space(self, meta: HSMLMeta, task_embedding: Float[Array, " d"]) -> Float[Array, " d"]:
+        return meta.cluster.space(task_embedding)

@@ -37,7 +37,7 @@ def choose_clusters(
     Raises:
         InputError: If the learner has no clusters.
     """
-    if not hasattr(config.learner, "clusters"):
+    if not config.learner.clusters:
         raise InputError(f"{type(config.learner).__name__} has no clusters: remove --clusters auto")
     steps = max(1, config.training.steps // PART)
     note(f"selecting clusters on validation tasks after {steps} meta-steps each")
@@ -81,6 +81,6 @@ def fewest_as_good(scores: dict[tuple[int, ...], np.ndarray], metric: str) -> tu
         gap = paired_difference(scores[clusters], scores[best])
         if clusters == best:
             return clusters, "the best candidate"
-        if abs(gap["difference"]) <= gap["ci95"]:
-            return clusters, f"as good as {best} ({gap['difference']:+.3g} ± {gap['ci95']:.2g}) with fewer clusters"
+        if abs(gap.difference) <= gap.ci95:
+            return clusters, f"as good as {best} ({gap.difference:+.3g} ± {gap.ci95:.2g}) with fewer clusters"
     raise AssertionError("the best is among the candidates")

@@ -180,9 +180,8 @@ def find_clusters(job: Job, note: Note) -> Config | None:
     if job.resume and (job.folder / "run.json").exists():
         stored = files.read_json(job.folder / "run.json")["config"]["learner"]
         return job.config.with_settings(clusters=tuple(stored["clusters"]))
-    source = job.config.source
-    assert isinstance(source, Tables)
-    return choose_clusters(job.config, cluster_candidates(len(source.task_names("train"))), note)
+    num_tasks = len(job.config.source.task_names("train"))
+    return choose_clusters(job.config, cluster_candidates(num_tasks), note)
 
 
 def rivals(config: Config) -> dict[str, Config]:

@@ -1,9 +1,9 @@
 """Tables about a user's own data: the Gapminder study and speed."""
 
-from typing import Any
+from metagrove.files import Json
 
 
-def gapminder(result: dict[str, Any]) -> list[list[str]]:
+def gapminder(result: Json) -> list[list[str]]:
     """Error of every method overall and by indicator, and its paired difference to HSML; lowest in bold."""
     rows = result["rows"]
     families = list(rows[0]["by_family"])
@@ -21,7 +21,7 @@ def gapminder(result: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def value_of(row: dict[str, Any], family: str | None) -> float:
+def value_of(row: Json, family: str | None) -> float:
     """Return the mean of a row over all tasks, or over those of a family."""
     return row["value"] if family is None else row["by_family"][family]["value"]
 
@@ -31,13 +31,13 @@ def bold(text: str, chosen: bool) -> str:
     return f"**{text}**" if chosen else text
 
 
-def difference(row: dict[str, Any]) -> str:
+def difference(row: Json) -> str:
     """Format the paired difference of a row to the first one."""
     paired = row.get("minus_run")
     return f"{paired['difference']:+.4f} ± {paired['ci95']:.4f}" if paired else ""
 
 
-def gapminder_differences(result: dict[str, Any]) -> list[list[str]]:
+def gapminder_differences(result: Json) -> list[list[str]]:
     """Paired differences to HSML by indicator."""
     rows = result["rows"][1:]
     families = list(rows[0]["by_family"])
@@ -48,7 +48,7 @@ def gapminder_differences(result: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def gapminder_search(result: dict[str, Any]) -> list[list[str]]:
+def gapminder_search(result: Json) -> list[list[str]]:
     """Candidates of the search for each learner, and its seeds."""
     rows = []
     for name, one in result["learners"].items():
@@ -63,7 +63,7 @@ def gapminder_search(result: dict[str, Any]) -> list[list[str]]:
     return [heading, *rows]
 
 
-def speed(result: dict[str, Any]) -> list[list[str]]:
+def speed(result: Json) -> list[list[str]]:
     """Speed of adapting and predicting, with goals."""
     rows = []
     for part, one in result.items():

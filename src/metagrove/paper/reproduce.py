@@ -21,13 +21,16 @@ from metagrove.config.encoding import to_json
 from metagrove.config.presets import preset
 from metagrove.config.registry import unknown_name
 from metagrove.errors import STOPPED, DivergedError, InputError, RunError
-from metagrove.evaluate.summaries import chosen_seed, stream_story
+from metagrove.evaluate.summaries import stream_story
+from metagrove.files import Json
 from metagrove.learner import num_parameters
 from metagrove.losses import best_of, metric_of
 from metagrove.paper.experiments import EXPERIMENTS, Budget, Experiment, Row, Search, Settings
+from metagrove.paper.results import DifferenceTo, ExperimentResult, RowResult, SearchRecord, SeedResult, Trial
 from metagrove.serve.run import Run, default_folder, load
-from metagrove.sources.stream import Stream
+from metagrove.sources.source import Source
 from metagrove.train import folders
+from metagrove.train.records import BestCheckpoint, BlockRecord
 from metagrove.train.scores import Scores, compare, summarize
 from metagrove.train.validate import validate
 
@@ -56,7 +59,7 @@ def reproduce(
     train: bool = True,
     out: Path,
     release: Path | None = None,
-) -> dict[str, Any] | None:
+) -> ExperimentResult | None:
     """Run an experiment, resuming it if it was interrupted, and write its result.
 
     Args:
@@ -86,13 +89,12 @@ def reproduce(
     results = [] if only != "*" else evaluate_rows(rows, place)
     command = f"metagrove reproduce {name}" + ("" if budget == "paper" else f" --budget {budget}")
     command += ("" if size is None else f" --size {size}") + ("" if train else " --no-train")
-    about = {"experiment": full_name, "about": experiment.about, "remark": experiment.remark}
-    provenance = {"provenance": folders.provenance(command)}
-    result = {"format": files.FORMAT, **about, **provenance, "rows": results}
+    provenance = folders.provenance(command)
+    result = ExperimentResult(full_name, experiment.about, experiment.remark, provenance, results)
     if only != "*":
         return result
     out.mkdir(parents=True, exist_ok=True)
-    files.write_json(out / f"{full_name}.json", result)
+    files.write_json(out / f"{full_name}.json", {"format": files.FORMAT, **files.as_json(result)})
     for row, row_result in zip(rows, results, strict=True):
         if release is not None:
             publish(row, row_result, place, release)
@@ -101,10 +103,10 @@ def reproduce(
 
 def settings_of(row: Row, place: ExperimentContext) -> Settings:
     """Return the changes of a row to its preset: those of its search override its own, which override the budget's."""
-    chosen: dict[str, Any] = {}
+    chosen: Settings = {}
     if row.search is not None:
         record = search_record(row, place)
-        index = record["chosen"] if record else row.search.known
+        index = record.chosen if record else row.search.known
         chosen = {**row.search.base, **row.search.candidates[index]}
     size = {} if place.size is None else {"size": place.size}
     return {**place.budget.training, **row.settings, **size, **chosen}
@@ -151,11 +153,11 @@ def search_file(search: Search, place: ExperimentContext) -> Path:
     return place.folder / "search" / f"{search.name}.json"
 
 
-def search_record(row: Row, place: ExperimentContext) -> dict[str, Any] | None:
+def search_record(row: Row, place: ExperimentContext) -> SearchRecord | None:
     """Read the candidates and the selection of a row's search; None if there is no search."""
     if row.search is None or place.budget.trial is None:
         return None
-    return files.read_json(search_file(row.search, place))
+    return files.from_json(SearchRecord, files.read_json(search_file(row.search, place)))
 
 
 def search_if_needed(search: Search, place: ExperimentContext) -> bool:
@@ -163,12 +165,8 @@ def search_if_needed(search: Search, place: ExperimentContext) -> bool:
     path = search_file(search, place)
     if place.budget.trial is None:
         return True
-    about = {"preset": search.preset, "base": dict(search.base), "trial": dict(place.budget.trial)}
     if path.exists():
-        record = files.read_json(path)
-        same_candidates = [one["settings"] for one in record["candidates"]] == as_json(search.candidates)
-        if not same_candidates or {name: record.get(name) for name in about} != as_json(about):
-            raise RunError(f"{path} is the record of another search: remove it and its runs to search again")
+        check_same_search(search, place)
         return True
     trials = []
     for index in range(len(search.candidates)):
@@ -176,38 +174,48 @@ def search_if_needed(search: Search, place: ExperimentContext) -> bool:
         if trial is None:
             return False
         trials.append(trial)
-    scored = [index for index, one in enumerate(trials) if one["validation"]]
+    scored = {index: one.validation.value for index, one in enumerate(trials) if one.validation}
     if not scored:
         raise DivergedError(f"every candidate of the search for {search.name} diverged")
     metric = metric_of(preset(search.preset, search.learner).learner.loss).name
-    best = best_of(scored, lambda index: trials[index]["validation"]["value"], metric)
-    files.write_json(path, {"format": files.FORMAT, **about, "candidates": trials, "chosen": best})
+    best = best_of(scored, lambda index: scored[index], metric)
+    record = SearchRecord(search.preset, dict(search.base), dict(place.budget.trial), trials, best)
+    files.write_json(path, {"format": files.FORMAT, **files.as_json(record)})
     return True
 
 
-def as_json(value: Any) -> Any:
+def check_same_search(search: Search, place: ExperimentContext) -> None:
+    """Raise an error if the record is of a search with other candidates or another budget."""
+    path = search_file(search, place)
+    record = files.from_json(SearchRecord, files.read_json(path))
+    asked = {"base": dict(search.base), "trial": dict(place.budget.trial or {}), "candidates": list(search.candidates)}
+    stored = {"base": record.base, "trial": record.trial, "candidates": [one.settings for one in record.candidates]}
+    if record.preset != search.preset or stored != plain_data(asked):
+        raise RunError(f"{path} is the record of another search: remove it and its runs to search again")
+
+
+def plain_data(value: Any) -> Any:
     """Convert a value to what a JSON file gives back."""
     return json.loads(json.dumps(value))
 
 
-def try_out(search: Search, index: int, place: ExperimentContext) -> dict[str, Any] | None:
-    """Train one candidate briefly and return its validation score, empty if it diverged; None if interrupted."""
+def try_out(search: Search, index: int, place: ExperimentContext) -> Trial | None:
+    """Train one candidate briefly; the trial has no validation if it diverged. Return None if interrupted."""
     candidate = search.candidates[index]
     settings = {**(place.budget.trial or {}), **search.base, **candidate, "seed": 0}
     folder = search_file(search, place).parent / f"{search.name}-{index}"
-    tried: dict[str, Any] = {"settings": dict(candidate), "validation": None, "seconds": None}
     try:
         if not finished(folder, preset(search.preset, search.learner).with_settings(**settings)):
             print(f"search for {search.name}, {index + 1} of {len(search.candidates)}", file=sys.stderr)
             if not train_in_own_process(search.preset, search.learner, settings, folder):
                 return None
     except DivergedError:
-        return tried
-    validation = files.read_json(folder / "best.json")["validation"]
-    return {**tried, "validation": validation, "seconds": last_of(folder)["seconds"]}
+        return Trial(dict(candidate))
+    best = files.from_json(BestCheckpoint, files.read_json(folder / "best.json"))
+    return Trial(dict(candidate), best.validation, last_of(folder)["seconds"])
 
 
-def last_of(folder: Path) -> dict[str, Any]:
+def last_of(folder: Path) -> Json:
     """Read the record of the last checkpoint of a run."""
     return files.read_json(folder / "last.json")
 
@@ -252,73 +260,76 @@ def flags(settings: Settings) -> list[str]:
     return given
 
 
-def evaluate_rows(rows: list[Row], place: ExperimentContext) -> list[dict[str, Any]]:
+def evaluate_rows(rows: list[Row], place: ExperimentContext) -> list[RowResult]:
     """Evaluate all seeds of all rows; return their scores, mean and std, and the search records."""
-    references: dict[Any, Any] = {}
+    references = References()
     results = []
     for row in rows:
         print(f"evaluating {row.label}", file=sys.stderr)
         seeds = [evaluate_seed(row, seed, place, references) for seed in row.seeds]
-        values = [one["evaluation"]["value"] for one in seeds]
-        results.append(
-            {
-                "label": row.label,
-                "preset": row.preset,
-                "paper": row.paper,
-                "mean_over_seeds": statistics.fmean(values),
-                "sd_over_seeds": statistics.stdev(values) if len(values) > 1 else None,
-                "search": search_record(row, place),
-                "seeds": seeds,
-            }
-        )
+        values = [one.evaluation.value for one in seeds]
+        sd = statistics.stdev(values) if len(values) > 1 else None
+        search = search_record(row, place)
+        results.append(RowResult(row.label, row.preset, row.paper, statistics.fmean(values), sd, search, seeds))
     return results
 
 
-def evaluate_seed(row: Row, seed: int, place: ExperimentContext, references: dict[Any, Any]) -> dict[str, Any]:
+def evaluate_seed(row: Row, seed: int, place: ExperimentContext, references: "References") -> SeedResult:
     """Evaluate one run on many tasks and, as in the paper, on the first 4,000 of them."""
     _, folder, _ = run_of(row, seed, place)
-    run, stored, last = load(folder), files.read_json(folder / "run.json"), last_of(folder)
-    run, scores = scored(run, row, place)
-    families = run.config.source.family_names
-    reference, its_step, its_label = find_reference(references, run, row.label, seed, scores)
+    stored, last, records = files.read_json(folder / "run.json"), last_of(folder), folders.read_metrics(folder)
+    run, scores = scored(load(folder), row, place)
+    families, step = run.config.source.family_names, run.inner_steps
     few = dataclasses.replace(
         scores, by_step=scores.by_step[:PAPER_TASKS], family=scores.family[:PAPER_TASKS], shares=None
     )
-    source = run.config.source
-    checksums = getattr(source.source if isinstance(source, Stream) else source, "checksums", None)
-    records = folders.read_metrics(folder)
-    return {
-        "seed": seed,
-        "test_seed": place.experiment.test_seed,
-        "evaluation": summarize(scores, families, step=run.inner_steps, metric=run.metric),
-        "evaluation_4000": summarize(few, families, step=run.inner_steps, metric=run.metric),
-        "paired_difference": {"to": its_label, **compare(scores, run.inner_steps, reference, its_step, families)},
-        **({"scores": every_score(scores, run)} if place.experiment.keep_scores else {}),
-        **({"data": checksums} if checksums else {}),
-        **(stream_story(run, records) if isinstance(source, Stream) else {}),
-        "checkpoint": run.about,
-        "parameters": num_parameters(run.meta),
-        "meta_steps": last["step"],
-        "diverged": last["step"] < run.config.training.steps,
-        "training_seconds": last["seconds"],
-        "steps_per_second": last.get("steps_per_second"),
-        "peak_memory_mb": last.get("peak_memory_mb"),
-        "curve": [[r["step"], r["validation"]["value"]] for r in records if "validation" in r],
-        "final_training": final_training(records, run.config.training.validate_every),
-        "config": stored["config"],
-        "provenance": stored["provenance"],
-    }
+    return SeedResult(
+        seed=seed,
+        test_seed=place.experiment.test_seed,
+        evaluation=summarize(scores, families, step=step, metric=run.metric),
+        evaluation_4000=summarize(few, families, step=step, metric=run.metric),
+        paired_difference=references.difference(run, row.label, seed, scores),
+        scores=every_score(scores, run) if place.experiment.keep_scores else None,
+        data=run.config.source.checksums or None,
+        stream=stream_story(run, records),
+        checkpoint=run.about,
+        parameters=num_parameters(run.meta),
+        meta_steps=last["step"],
+        diverged=last["step"] < run.config.training.steps,
+        training_seconds=last["seconds"],
+        steps_per_second=last.get("steps_per_second"),
+        peak_memory_mb=last.get("peak_memory_mb"),
+        curve=[(r.step, r.validation.value) for r in records if r.validation is not None],
+        final_training=final_training(records, run.config.training.validate_every),
+        config=stored["config"],
+        provenance=stored["provenance"],
+    )
 
 
-def find_reference(
-    references: dict[Any, Any], run: Run, label: str, seed: int, scores: Scores
-) -> tuple[Scores, int, str]:
-    """Return what a run is compared with: the same seed of the first row of its source, or its first seed."""
-    of_source = references.setdefault(run.config.source, {})
-    first = next(iter(of_source.values()), None)
-    if first is None or first[2] == label:
-        of_source[seed] = (scores, run.inner_steps, label)
-    return of_source.get(seed, first)
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """A run with which others are compared."""
+
+    label: str
+    scores: Scores
+    step: int
+
+
+@dataclasses.dataclass(frozen=True)
+class References:
+    """The runs of the first row of each source, by seed."""
+
+    of_source: dict[Source, dict[int, Reference]] = dataclasses.field(default_factory=dict)
+
+    def difference(self, run: Run, label: str, seed: int, scores: Scores) -> DifferenceTo:
+        """Compute the paired difference to the same seed of the first row of the run's source, or to its first seed."""
+        by_seed = self.of_source.setdefault(run.config.source, {})
+        first = next(iter(by_seed.values()), None)
+        if first is None or first.label == label:
+            first = by_seed[seed] = Reference(label, scores, run.inner_steps)
+        other = by_seed.get(seed, first)
+        paired = compare(scores, run.inner_steps, other.scores, other.step, run.config.source.family_names)
+        return DifferenceTo(paired.difference, paired.ci95, paired.by_family, to=other.label)
 
 
 def every_score(scores: Scores, run: Run) -> dict[str, str]:
@@ -327,12 +338,12 @@ def every_score(scores: Scores, run: Run) -> dict[str, str]:
     return {name: " ".join(f"{one:.5g}" for one in values[scores.family == i]) for i, name in enumerate(names)}
 
 
-def final_training(records: list[dict[str, Any]], last_steps: int) -> dict[str, float]:
+def final_training(records: list[BlockRecord], last_steps: int) -> dict[str, float]:
     """Compute the mean loss, and accuracy if recorded, of the last meta-steps; a record is the mean of a block."""
-    trained = [record for record in records if "loss" in record]  # a stream's step 0 has none
-    last = [record for record in trained if record["step"] > trained[-1]["step"] - last_steps]
-    recorded = [name for name in ("loss", "accuracy") if all(name in record for record in last)]
-    return {name: float(np.mean([record[name] for record in last])) for name in recorded}
+    trained = [record for record in records if "loss" in record.means]  # a stream's step 0 has none
+    last = [record for record in trained if record.step > trained[-1].step - last_steps]
+    recorded = [name for name in ("loss", "accuracy") if all(name in record.means for record in last)]
+    return {name: float(np.mean([record.means[name] for record in last])) for name in recorded}
 
 
 def scored(run: Run, row: Row, place: ExperimentContext) -> tuple[Run, Scores]:
@@ -365,18 +376,18 @@ def with_steps_chosen(run: Run, most: int | None) -> Run:
     if most is None:
         return run
     config = run.config.with_settings(max_eval_inner_steps=most)
-    validation = validate(config, run.meta)
+    validation = files.as_json(validate(config, run.meta))
     return dataclasses.replace(run, about={**run.about, "validation": validation})
 
 
-def publish(row: Row, result: dict[str, Any], place: ExperimentContext, models: Path) -> None:
+def publish(row: Row, result: RowResult, place: ExperimentContext, models: Path) -> None:
     """Copy the seed with the best validation score to the folder of released models."""
     if row.release is None:
         return
-    best = chosen_seed(result)
+    best = result.chosen
     name = row.release if place.size is None else f"{row.release}-{place.size}"
-    (_, source, _), target = run_of(row, best["seed"], place), models / name
+    (_, source, _), target = run_of(row, best.seed, place), models / name
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    for name in ("run.json", "best.json", best["checkpoint"]["weights"], "metrics.jsonl"):
+    for name in ("run.json", "best.json", best.checkpoint["weights"], "metrics.jsonl"):
         shutil.copy(source / name, target / name)

@@ -1,33 +1,39 @@
 """Tables of the experiments on streams."""
 
-import math
-from typing import Any
+from metagrove.evaluate.summaries import StreamStory
+from metagrove.files import Json
+from metagrove.paper.results import ExperimentResult, SeedResult
 
-Result = dict[str, Any]
 
-
-def errors(result: Result) -> list[list[str]]:
+def errors(result: ExperimentResult) -> list[list[str]]:
     """Test score of every method with the paper's, by seed, and its paired difference to the first row."""
     heading = ["", "paper", "mean of seeds ± std", "each seed ± CI", "minus HSML-D of the same seed ± CI", "clusters"]
     rows = []
-    for row in result["rows"]:
-        std = "" if row["sd_over_seeds"] is None else f" ± {row['sd_over_seeds']:.3f}"
-        seeds = [one["evaluation"] for one in row["seeds"]]
-        paired = [one["paired_difference"] for one in row["seeds"]]
+    for row in result.rows:
+        std = "" if row.sd_over_seeds is None else f" ± {row.sd_over_seeds:.3f}"
+        seeds = [one.evaluation for one in row.seeds]
+        paired = [one.paired_difference for one in row.seeds]
+        clusters = [stream_of(one).clusters for one in row.seeds]
         rows.append(
             [
-                row["label"],
-                row["paper"] or "",
-                f"{row['mean_over_seeds']:.3f}{std}",
-                ", ".join(f"{one['value']:.3f} ± {one['value_ci95']:.3f}" for one in seeds),
-                ", ".join(f"{one['difference']:+.3f} ± {one['ci95']:.3f}" for one in paired if one["ci95"]),
-                ", ".join(str(tuple(one["clusters"])) if one["clusters"] else "none" for one in row["seeds"]),
+                row.label,
+                row.paper or "",
+                f"{row.mean_over_seeds:.3f}{std}",
+                ", ".join(f"{one.value:.3f} ± {one.value_ci95:.3f}" for one in seeds),
+                ", ".join(f"{one.difference:+.3f} ± {one.ci95:.3f}" for one in paired if one.ci95),
+                ", ".join(str(tuple(one)) if one else "none" for one in clusters),
             ]
         )
     return [heading, *rows]
 
 
-def events(result: Result) -> list[list[str]]:
+def stream_of(seed: SeedResult) -> StreamStory:
+    """Return growth and transfer of a run on a stream."""
+    assert seed.stream is not None
+    return seed.stream
+
+
+def events(result: ExperimentResult) -> list[list[str]]:
     """Growth events: step, numbers of clusters, change of predictions, and final shares of the clusters."""
     heading = [
         "",
@@ -41,38 +47,34 @@ def events(result: Result) -> list[list[str]]:
         "final shares",
     ]
     rows = []
-    for row in result["rows"]:
-        for one in row["seeds"]:
-            for event in one["growth"]:
-                cause = {"last_window": math.nan, "this_window": math.nan, **event["cause"]}
+    for row in result.rows:
+        for one in row.seeds:
+            for growth in stream_of(one).growth:
+                event, cause = growth.event, growth.event.cause
                 rows.append(
                     [
-                        row["label"],
-                        str(one["seed"]),
-                        f"{event['step']:,}",
-                        f"{event['from'][0]} to {event['clusters'][0]}",
-                        f"{cause['last_window']:.3f}",
-                        f"{cause['this_window']:.3f}",
-                        f"{cause.get('ratio', cause.get('t', math.nan)):.2f}",
-                        f"{100 * event['changed']:.1f} %",
-                        ", ".join(f"{share:.2f}" for share in event["final_shares"]),
+                        row.label,
+                        str(one.seed),
+                        f"{growth.step:,}",
+                        f"{event.before[0]} to {event.clusters[0]}",
+                        f"{cause.last_window:.3f}",
+                        f"{cause.this_window:.3f}",
+                        f"{cause.t if cause.ratio is None else cause.ratio:.2f}",
+                        f"{100 * event.changed:.1f} %",
+                        ", ".join(f"{share:.2f}" for share in growth.final_shares or ()),
                     ]
                 )
     return [heading, *rows]
 
 
-def transfers(result: Result) -> list[list[str]]:
+def transfers(result: ExperimentResult) -> list[list[str]]:
     """Backward and forward transfer (higher is better) and forgetting (lower is better)."""
     heading = ["", "seed", "backward transfer", "forward transfer", "forgetting"]
     return [heading] + [
-        [
-            row["label"],
-            str(one["seed"]),
-            *(signed(one["transfer"][name]) for name in ("backward", "forward", "forgetting")),
-        ]
-        for row in result["rows"]
-        for one in row["seeds"]
-        if one["transfer"]
+        [row.label, str(one.seed), signed(found.backward), signed(found.forward), signed(found.forgetting)]
+        for row in result.rows
+        for one in row.seeds
+        if (found := stream_of(one).transfer)
     ]
 
 
@@ -81,7 +83,7 @@ def signed(value: float | None) -> str:
     return "" if value is None else f"{value:+.3f}"
 
 
-def cost(result: Result) -> list[list[str]]:
+def cost(result: Json) -> list[list[str]]:
     """Cost of a meta-step before and after growth, and with masked clusters instead."""
     heading = ["", "compile, s", "meta-steps/s"]
     return [heading] + [
@@ -89,7 +91,7 @@ def cost(result: Result) -> list[list[str]]:
     ]
 
 
-def false_alarms(result: Result) -> list[list[str]]:
+def false_alarms(result: Json) -> list[list[str]]:
     """False alarms of each detector on runs whose tasks never change."""
     detectors = list(result["rows"][0]["detectors"])
     heading = ["run", *(cell for name in detectors for cell in (f"{name}: alarms", "nearest", "windows"))]

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from metagrove.keys import key_for
+from metagrove.outer import map_drawn, whole_task
 from metagrove.serve.run import Run
 from metagrove.task import Split, Task
 from metagrove.train import checkpoint
@@ -135,24 +136,21 @@ def real_support(task: Task) -> tuple[np.ndarray, np.ndarray]:
 
 def known_tasks(run: Run, split: Split) -> list[tuple[str, Task]]:
     """The tasks of a split by name; of a source that draws its tasks, some of them, numbered."""
-    source: Any = run.config.source
-    if hasattr(source, "task_names"):
-        return [(name, source.task(split, i)) for i, name in enumerate(source.task_names(split))]
-    tasks = source.split(split)
+    source = run.config.source
+    if names := source.task_names(split):
+        return [(name, source.task(split, i)) for i, name in enumerate(names)]
     keys = jax.random.split(key_for(split, run.config.training.seed), DRAWN)
-    drawn = jax.device_get(jax.jit(jax.vmap(tasks.sample))(keys))
+    drawn = map_drawn(whole_task, source.split(split), keys)
     each = [jax.tree.map(lambda leaf, i=i: leaf[i], drawn) for i in range(DRAWN)]
     return [(f"{source.family_names[int(task.family)]} {i + 1}", task) for i, task in enumerate(each)]
 
 
 def first_centers(run: Run) -> np.ndarray | None:
-    """The centres of the first level, of HSML."""
-    cluster = getattr(run.meta, "cluster", None)
-    centers = None if cluster is None else cluster.levels[0].centers
+    """The centres of the first level, of a learner with clusters."""
+    centers = run.config.learner.cluster_centers(run.meta)
     return None if centers is None else np.asarray(centers)
 
 
 def places(run: Run, embeddings: np.ndarray) -> np.ndarray:
-    """What is compared with the centres: the embeddings, within their frame if the learner has one."""
-    frame = getattr(run.meta, "frame", None)
-    return embeddings if frame is None else np.stack([np.asarray(frame(one)) for one in embeddings])
+    """What is compared with the centres: the embeddings, in the space where the learner takes distances."""
+    return np.stack([np.asarray(run.config.learner.cluster_space(run.meta, one)) for one in embeddings])

@@ -13,6 +13,7 @@ from metagrove import files
 from metagrove.config.config import Config, check_config
 from metagrove.config.encoding import from_json
 from metagrove.config.presets import default_learner, preset
+from metagrove.files import Json
 from metagrove.keys import key_for
 from metagrove.learner import Learner, Meta
 from metagrove.losses import metric_of
@@ -32,7 +33,7 @@ class Run:
     folder: Path
     config: Config
     meta: Meta
-    about: dict[str, Any]
+    about: Json
 
     def __repr__(self) -> str:
         return f"<{type(self.config.learner).__name__} run {self.folder.name}>"

@@ -9,10 +9,8 @@ from rich.table import Table
 from metagrove import files
 from metagrove.config.presets import PRESETS
 from metagrove.config.registry import learners
-from metagrove.evaluate.summaries import chosen_seed
+from metagrove.evaluate.summaries import Comparison, Evaluation
 from metagrove.learner import num_parameters
-from metagrove.paper.experiments import EXPERIMENTS, Experiment, Search
-from metagrove.paper.names import display_name
 from metagrove.serve.run import load
 from metagrove.train import folders
 
@@ -20,43 +18,43 @@ NARROW: Any = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": Fal
 """Table style that fits in 80 columns."""
 
 
-def print_evaluation(result: dict[str, Any]) -> None:
+def print_evaluation(result: Evaluation) -> None:
     """Print the scores of a run, one row per number of inner steps."""
-    tasks = f"{result['num_tasks']} tasks, seed {result['seed']}"
-    table = Table(title=f"{result['run']} ({result['learner']}): {result['metric']} on {tasks}", **NARROW)
-    columns = {"all": result, **result["by_family"]}
+    summary = result.summary
+    tasks = f"{summary.num_tasks} tasks, seed {result.seed}"
+    table = Table(title=f"{result.run} ({result.learner}): {summary.metric} on {tasks}", **NARROW)
+    columns = {"all": summary, **summary.by_family}
     table.add_column("steps", justify="right")
     for name in columns:
         table.add_column(name, justify="right")
-    for step in range(len(result["by_step"])):
-        cells = [f"{c['by_step'][step]:.3f}±{c['ci95'][step]:.3f}" for c in columns.values()]
-        table.add_row(str(step), *cells, style="bold" if step == result["steps"] else None)
+    for step in range(len(summary.by_step)):
+        cells = [f"{c.by_step[step]:.3f}±{c.ci95[step]:.3f}" for c in columns.values()]
+        table.add_row(str(step), *cells, style="bold" if step == summary.steps else None)
     console = Console()
     console.print(table)
-    console.print(f"bold: {result['steps']} inner steps, selected on validation tasks; ± is the 95 % CI over tasks")
-    if result["clustering"]:
-        agreement = result["clustering"]
+    console.print(f"bold: {summary.steps} inner steps, selected on validation tasks; ± is the 95 % CI over tasks")
+    if agreement := summary.clustering:
         console.print(
-            f"agreement of clusters and families: NMI {agreement['nmi']:.2f}, purity {agreement['purity']:.2f}, "
-            f"mean largest share {agreement['largest_share']:.2f}"
+            f"agreement of clusters and families: NMI {agreement.nmi:.2f}, purity {agreement.purity:.2f}, "
+            f"mean largest share {agreement.largest_share:.2f}"
         )
 
 
-def print_comparison(result: dict[str, Any]) -> None:
+def print_comparison(result: Comparison) -> None:
     """Print a comparison of runs, one row per run."""
-    first = result["runs"][0]
-    tasks = f"{result['num_tasks']} tasks, seed {result['seed']}"
-    table = Table(title=f"{first['metric']} on {tasks}, and paired difference to the first", **NARROW)
+    first = result.runs[0]
+    tasks = f"{result.num_tasks} tasks, seed {result.seed}"
+    table = Table(title=f"{first.summary.metric} on {tasks}, and paired difference to the first", **NARROW)
     table.add_column("run", overflow="fold")
-    for heading in (f"{first['metric']} ± CI", "minus first", *first["by_family"]):
+    for heading in (f"{first.summary.metric} ± CI", "minus first", *first.summary.by_family):
         table.add_column(heading, justify="right")
-    for row in result["runs"]:
-        paired = row["minus_first"]
+    for row in result.runs:
+        paired, summary = row.minus_first, row.summary
         table.add_row(
-            row["run"],
-            f"{row['value']:.3f}±{row['value_ci95']:.3f}",
-            "" if row is first else f"{paired['difference']:+.3f}±{paired['ci95']:.3f}",
-            *(f"{family['by_step'][row['steps']]:.3f}" for family in row["by_family"].values()),
+            row.run,
+            f"{summary.value:.3f}±{summary.value_ci95:.3f}",
+            "" if row is first else f"{paired.difference:+.3f}±{paired.ci95:.3f}",
+            *(f"{family.by_step[summary.steps]:.3f}" for family in summary.by_family.values()),
         )
     Console().print(table)
 
@@ -83,42 +81,3 @@ def print_list() -> None:
         )
     for table in (presets, methods, models):
         console.print(table)
-
-
-def print_experiments() -> None:
-    """Print the experiments that `metagrove reproduce` can run."""
-    heading = ("experiment", "description", "trainings", "minutes, if measured")
-    table = Table(*heading, title="metagrove reproduce NAME")
-    for name, experiment in EXPERIMENTS.items():
-        trainings = str(sum(len(row.seeds) for row in experiment.rows))
-        if trials := sum(len(search.candidates) for search in searches(experiment)):
-            trainings += f" and {trials} trials"
-        took = ", ".join(f"{minutes} ({budget})" for budget, minutes in experiment.minutes.items())
-        table.add_row(name, experiment.about, trainings, took)
-    Console().print(table)
-
-
-def searches(experiment: Experiment) -> list[Search]:
-    """Return the distinct searches of an experiment."""
-    return list({row.search.name: row.search for row in experiment.rows if row.search}.values())
-
-
-def print_results(result: dict[str, Any]) -> None:
-    """Print the result of an experiment, one line per row."""
-    metric = result["rows"][0]["seeds"][0]["evaluation"]["metric"] if result["rows"] else ""
-    table = Table(title=f"{result['experiment']}: {metric} on test tasks, seed selected on validation tasks", **NARROW)
-    table.add_column("", overflow="fold")
-    for heading in ("paper", "here ± CI", "minus the first row of its source ± CI", "inner steps"):
-        table.add_column(heading, justify="right")
-    for row in result["rows"]:
-        best = chosen_seed(row)
-        value, paired = best["evaluation"], best["paired_difference"]
-        table.add_row(
-            display_name(row["label"]),
-            row["paper"] or "",
-            f"{value['value']:.3f}±{value['value_ci95']:.3f}",
-            "" if paired["to"] == row["label"] else f"{paired['difference']:+.3f}±{paired['ci95']:.3f}",
-            str(value["steps"]),
-        )
-    if result["rows"]:
-        Console().print(table)

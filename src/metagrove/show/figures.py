@@ -13,16 +13,16 @@ import jax
 import jax.numpy as jnp
 import matplotlib as mpl
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from metagrove.errors import InputError
 from metagrove.files import save_error
 from metagrove.losses import metric_of
+from metagrove.outer import family_of, map_drawn, task_keys
 from metagrove.serve.run import Adapted, Run
 from metagrove.sources.source import Source, TaskDraw
-from metagrove.sources.stream import Stream
 from metagrove.task import Task
 from metagrove.train import folders
 from metagrove.train.scores import test_parts
@@ -64,7 +64,7 @@ def draw_all(run: Run, others: Sequence[Run], out: Path | None, *, seed: int) ->
         if x_shape == (1,):
             figures["assignments"] = assignments_beside_fits(run, others, seed=seed)
             figures["sixteen-tasks"] = sixteen_tasks(run, others, seed=seed)
-        if isinstance(run.config.source, Stream) and "training" in figures:
+        if run.config.source.has_phases and "training" in figures:
             from metagrove.show.stream_figures import stream_curves
 
             figures["stream"] = stream_curves([run, *(one for one in others if one.config.source == run.config.source)])
@@ -90,15 +90,15 @@ def training_curve(runs: Sequence[Run]) -> Figure:
     panels = np.ravel(figure.subplots(2 if apart else 1, sharex=True))
     scored, lost = panels[0], panels[-1]
     for run, (color, dashes) in zip(runs, FIT_STYLES, strict=False):
-        records = [r for r in folders.read_metrics(run.folder) if "loss" in r]
-        steps, losses = zip(*[(r["step"], r["loss"]) for r in records], strict=True)
+        records = [r for r in folders.read_metrics(run.folder) if "loss" in r.means]
+        steps, losses = zip(*[(r.step, r.means["loss"]) for r in records], strict=True)
         label = label_of(run)
         lost.plot(
             steps, losses, color=color, alpha=0.6 if apart else 0.3, linewidth=0.8, label=f"{label}, training loss"
         )
-        checks = [(r["step"], r["validation"]) for r in records if "validation" in r]
-        values = np.array([check["value"] for _, check in checks])
-        ci = np.array([check["ci95"] for _, check in checks])
+        checks = [(r.step, r.validation) for r in records if r.validation is not None]
+        values = np.array([check.value for _, check in checks])
+        ci = np.array([check.ci95 for _, check in checks])
         at = [step for step, _ in checks]
         dots = "." if len(at) < 10 else ""
         scored.plot(
@@ -143,7 +143,7 @@ def choose_tasks(source: Source, count: int, *, seed: int) -> list[Drawn]:
     """Choose the first test tasks of each family, as evenly as `count` allows, among those of `Run.scores`."""
     found: dict[int, list[tuple[TaskDraw, PRNGKeyArray, int]]] = {}
     for part, part_key in test_parts(source, seed):
-        for index, family in enumerate(np.asarray(_families(part, part_key)).tolist()):
+        for index, family in enumerate(map_drawn(family_of, part, task_keys(part_key, FIRST)).tolist()):
             found.setdefault(family, []).append((part, part_key, index))
     families, chosen = sorted(found), []
     for place, family in enumerate(families):
@@ -152,12 +152,6 @@ def choose_tasks(source: Source, count: int, *, seed: int) -> list[Drawn]:
             task_key = jax.random.fold_in(part_key, index)
             chosen.append(Drawn(f"{source.family_names[family]} {number}", task_key, _sample(part, task_key)))
     return chosen
-
-
-@eqx.filter_jit
-def _families(tasks: TaskDraw, key: PRNGKeyArray) -> Int[Array, " n"]:
-    """Return the families of the first tasks; the rest of a task is not computed."""
-    return jax.vmap(lambda index: tasks.sample(jax.random.fold_in(key, index)).family)(jnp.arange(FIRST))
 
 
 @eqx.filter_jit
@@ -196,10 +190,9 @@ def curves(
     seen = np.concatenate([rows.x for drawn in tasks for rows in (drawn.task.support, drawn.task.query)])
     x = np.linspace(seen.min(), seen.max(), 200, dtype=np.float32)[:, None]
     for panel, drawn, own in zip(panels, tasks, adapted, strict=True):
-        source = run.config.source
-        curve = getattr(source.source if isinstance(source, Stream) else source, "curve", None)
-        if curve is not None:
-            panel.plot(x, curve(drawn.key, jnp.asarray(x)), color=BLACK, linewidth=2.5, alpha=0.35, label="truth")
+        truth = run.config.source.curve(drawn.key, jnp.asarray(x))
+        if truth is not None:
+            panel.plot(x, truth, color=BLACK, linewidth=2.5, alpha=0.35, label="truth")
         fits = [own, *(adapt(other, drawn.task) for other in others)]
         for fitted, fitter, (color, dashes) in zip(fits, [run, *others], FIT_STYLES, strict=False):
             panel.plot(x, fitted.predict(x), dashes, color=color, linewidth=1.4, label=label_of(fitter))

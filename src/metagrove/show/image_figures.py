@@ -23,8 +23,8 @@ from sklearn.manifold import TSNE
 from sklearn.metrics import normalized_mutual_info_score
 
 from metagrove.errors import InputError
-from metagrove.learner import Learner, Meta
-from metagrove.outer import over_tasks
+from metagrove.learner import Info, Predictor
+from metagrove.outer import probe, task_keys
 from metagrove.serve.run import Adapted, Run
 from metagrove.show.figures import (
     BLACK,
@@ -40,7 +40,7 @@ from metagrove.show.figures import (
 )
 from metagrove.sources.source import TaskDraw
 from metagrove.task import Examples, Task
-from metagrove.train.scores import in_batches, test_parts
+from metagrove.train.scores import test_parts
 
 TASKS_PER_FAMILY = 1000
 """Tasks of each dataset in the t-SNE, as in the paper."""
@@ -194,26 +194,17 @@ def tailored(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Compute a sketch of θ₀ᵢ, the family and the first-level assignments of test tasks of each part."""
     learner, chunk_size = run.config.learner, run.config.training.task_chunk_size
-
-    def of_part(part: TaskDraw, key: PRNGKeyArray) -> Any:
-        return in_batches(
-            lambda start, size: _tailored_batch(learner, run.meta, part, key, start, size, chunk_size), num_tasks
-        )
-
-    found = [of_part(part, key) for part, key in parts]
+    found = [
+        probe(learner, run.meta, part, task_keys(key, num_tasks), keep_sketch, steps=0, task_chunk_size=chunk_size)
+        for part, key in parts
+    ]
     return jax.tree.map(lambda *each: np.concatenate(each), *found)
 
 
-@eqx.filter_jit
-def _tailored_batch(
-    learner: Learner, meta: Meta, tasks: TaskDraw, key: PRNGKeyArray, start: Array, size: int, task_chunk_size: int
-):
-    def one(index: Array):
-        task = tasks.sample(jax.random.fold_in(key, index))
-        _, info = learner.adapt(meta, task.support, steps=0)
-        return sketch(parameters(info.path)), task.family, info.assignments[0][0] if info.assignments else None
-
-    return over_tasks(one, start + jnp.arange(size), task_chunk_size=task_chunk_size)
+def keep_sketch(task: Task, predictor: Predictor, info: Info) -> tuple[Array, Array, Array | None]:
+    """Return, for `outer.probe`, a sketch of θ₀ᵢ, the family and the first-level assignment of a task."""
+    del predictor
+    return sketch(parameters(info.path)), task.family, info.assignments[0][0] if info.assignments else None
 
 
 def parameters(predictor: Any) -> Float[Array, " n"]:

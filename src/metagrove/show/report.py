@@ -60,7 +60,7 @@ def write_report(
 def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int | None) -> ReportContext:
     """Collect the data of the report."""
     baselines = read_baselines(run.folder)
-    usual = (TASKS, 0) if baselines is None else (baselines["num_draws"] * baselines["num_tasks"], baselines["seed"])
+    usual = (TASKS, 0) if baselines is None else (baselines.num_draws * baselines.num_tasks, baselines.seed)
     which = {"num_tasks": usual[0] if num_tasks is None else num_tasks, "seed": usual[1] if seed is None else seed}
     seen = look(run, **which)
     beside = standings(run, seen, others, **which)

@@ -1,11 +1,12 @@
 """Last section of the report: settings and provenance, everything needed to reproduce the run."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from metagrove import files
 from metagrove.config.encoding import to_json
+from metagrove.files import Json
 from metagrove.learner import num_parameters
 from metagrove.show.figures import label_of
 from metagrove.show.report_html import Html, number, plural, tag
@@ -17,7 +18,7 @@ def facts(told: Any) -> Html:
     families = [told.families[i] for i in sorted(set(told.seen.family.tolist()))]
     parts = [label_of(run), *([", ".join(families)] if 1 < len(families) <= 6 else [])]
     parts += [f"{num_parameters(run.meta):,} parameters", plural(run.config.training.steps, "meta-step")]
-    if schema := getattr(run.config.source, "schema", None):
+    if schema := run.config.source.schema:
         parts.insert(1, f"{listed(schema.targets)} from {listed(schema.inputs)}")
     if seconds := run.about.get("seconds"):
         parts.append(f"{duration(seconds)} to the selected checkpoint")
@@ -73,7 +74,7 @@ def command(text: str) -> Html:
     return tag("code", *words[:-1], class_="command")
 
 
-def settings(part: dict[str, Any]) -> dict[str, str]:
+def settings(part: Json) -> dict[str, str]:
     """Flatten the settings of one part of the config, including nested ones."""
     found = {}
     for key, value in part.items():
@@ -86,18 +87,18 @@ def settings(part: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def column(one: dict[str, Any]) -> str:
+def column(one: Json) -> str:
     """Describe a column of a table."""
     if one["kind"] == "number":
         return f"numeric, mean {number(one['mean'])}, standard deviation {number(one['sd'])}"
     return f"one of {', '.join(one['categories'])}"
 
 
-def listing(pairs: dict[str, Any]) -> Html:
+def listing(pairs: Mapping[str, Html | str]) -> Html:
     """Render names and values as a definition list."""
     return tag("dl", *(part for key, value in pairs.items() for part in (tag("dt", key), tag("dd", value))))
 
 
-def fold(title: str, pairs: dict[str, Any]) -> Html:
+def fold(title: str, pairs: Mapping[str, Html | str]) -> Html:
     """Render settings in a collapsible element."""
     return tag("details", tag("summary", f"{title} settings"), listing(pairs))

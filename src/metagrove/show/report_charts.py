@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from metagrove.show.report_data import Look
 from metagrove.show.report_html import Html, join, number, percent, shade, table, tag, with_ci
 from metagrove.show.report_plot import Axis, Frame, Number, anchor, axis, plot, short
 from metagrove.show.report_rivals import Standing
+from metagrove.train.records import BlockRecord, ValidationRecord
 
 COLORS, SHAPES = 7, 5
 """Number of colours and shapes of families, which are then repeated."""
@@ -20,13 +20,13 @@ THINNED = 400
 """Maximum number of points of the loss curve."""
 
 
-def training(records: Sequence[dict[str, Any]], metric: Metric, best_step: int) -> Html:
+def training(records: Sequence[BlockRecord], metric: Metric, best_step: int) -> Html:
     """Draw the training loss and the validation score with its CI; an accuracy has a plot of its own."""
-    at = np.array([r["step"] for r in records if "loss" in r], np.float64)
-    loss = np.array([r["loss"] for r in records if "loss" in r], np.float64)
-    checks = [(r["step"], r["validation"]) for r in records if "validation" in r]
-    grown = [r["step"] for r in records if "growth" in r]
-    across = Axis(0.0, float(max(r["step"] for r in records)))
+    at = np.array([r.step for r in records if "loss" in r.means], np.float64)
+    loss = np.array([r.means["loss"] for r in records if "loss" in r.means], np.float64)
+    checks = [(r.step, r.validation) for r in records if r.validation is not None]
+    grown = [r.step for r in records if r.growth is not None]
+    across = Axis(0.0, float(max(r.step for r in records)))
     if metric.higher_is_better:
         upper = curves(across, None, checks, grown, best_step, f"validation {metric.name}, %")
         lower = curves(across, thin(at, loss), [], grown, best_step, "training loss")
@@ -42,15 +42,15 @@ def keyed(chart: Html, title: str) -> Html:
 def curves(
     across: Axis,
     loss: tuple[np.ndarray, np.ndarray] | None,
-    checks: Sequence[tuple[int, dict[str, Any]]],
+    checks: Sequence[tuple[int, ValidationRecord]],
     grown: Sequence[int],
     best_step: int,
     label: str,
 ) -> Html:
     """Draw one plot of the training section."""
     steps = np.array([step for step, _ in checks], np.float64)
-    value = np.array([check["value"] for _, check in checks], np.float64)
-    ci = np.array([check.get("ci95", 0.0) for _, check in checks], np.float64)
+    value = np.array([check.value for _, check in checks], np.float64)
+    ci = np.array([check.ci95 for _, check in checks], np.float64)
     every = np.concatenate([value - ci, value + ci, [] if loss is None else loss[1]])
     positive = value[value > 0] if loss is None else np.concatenate([value[value > 0], loss[1][loss[1] > 0]])
     log = loss is not None and positive.size > 1 and bool(positive.max() > 5 * positive.min())

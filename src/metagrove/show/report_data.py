@@ -6,19 +6,18 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from metagrove.errors import InputError
-from metagrove.learner import Learner, Meta
-from metagrove.losses import Metric, metric_of
-from metagrove.outer import over_tasks
+from metagrove.learner import Info, Predictor
+from metagrove.losses import LossFn, Metric, metric_of
+from metagrove.outer import probe, task_keys
 from metagrove.serve.run import Adapted, Run, draws_of
 from metagrove.show.figures import adapt
-from metagrove.sources.source import TaskDraw
+from metagrove.sources.source import Source, TaskDraw
 from metagrove.task import Task
-from metagrove.train.scores import Scores, clustering, in_batches, test_parts
+from metagrove.train.scores import Clustering, Scores, clustering, test_parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Look:
         return tuple(np.einsum("nk,nkl->kl", share, assignment) / len(share) for share, assignment in pairs)
 
     @property
-    def agreement(self) -> dict[str, Any] | None:
+    def agreement(self) -> Clustering | None:
         """Agreement of clusters and families, if there are several of both."""
         if not self.assignments or self.shares[0].shape[1] < 2 or len(np.unique(self.family)) < 2:
             return None
@@ -107,36 +106,26 @@ def mean_draw(draws: Any) -> Any:
 
 
 def _look_at(run: Run, part: TaskDraw, key: PRNGKeyArray, num_tasks: int) -> Any:
-    learner, how = run.config.learner, (run.inner_steps, run.config.training.task_chunk_size)
-    return in_batches(lambda start, size: _look_batch(learner, run.meta, part, key, start, size, *how), num_tasks)
+    learner, keep = run.config.learner, KeepLook(metric_of(run.config.learner.loss).score)
+    how = {"steps": run.inner_steps, "task_chunk_size": run.config.training.task_chunk_size}
+    return probe(learner, run.meta, part, task_keys(key, num_tasks), keep, **how)
 
 
-@eqx.filter_jit
-def _look_batch(
-    learner: Learner,
-    meta: Meta,
-    tasks: TaskDraw,
-    key: PRNGKeyArray,
-    start: Array,
-    size: int,
-    steps: int,
-    task_chunk_size: int,
-):
-    score = metric_of(learner.loss).score
+@dataclasses.dataclass(frozen=True)
+class KeepLook:
+    """Callback for `outer.probe` that returns the score, family, embedding and assignments of a task."""
 
-    def one(index: Array):
-        task = tasks.sample(jax.random.fold_in(key, index))
-        predictor, info = learner.adapt(meta, task.support, steps=steps)
-        last = score(predictor(task.query.x, task.query.mask), task.query.y, task.query.mask)
+    score: LossFn
+
+    def __call__(self, task: Task, predictor: Predictor, info: Info) -> tuple[Any, ...]:
+        last = self.score(predictor(task.query.x, task.query.mask), task.query.y, task.query.mask)
         return last, task.family, info.task_embedding, info.assignments
 
-    return over_tasks(one, start + jnp.arange(size), task_chunk_size=task_chunk_size)
 
-
-def called(family: np.ndarray, source: Any) -> list[str]:
+def called(family: np.ndarray, source: Source) -> list[str]:
     """Return the names of tasks, or if they have none, numbers within their family: line 1, line 2."""
-    if source.repeats_tasks and hasattr(source, "task_names"):
-        return list(source.task_names("test"))
+    if source.repeats_tasks and (names := source.task_names("test")):
+        return list(names)
     so_far = np.zeros(len(source.family_names), int)
     found = []
     for one in family:

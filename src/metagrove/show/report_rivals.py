@@ -2,11 +2,11 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from metagrove.errors import InputError
+from metagrove.evaluate.baselines import Baselines
 from metagrove.losses import Metric, is_better
 from metagrove.serve.run import Run
 from metagrove.show.figures import label_of
@@ -43,9 +43,11 @@ def standing(name: str, scores: np.ndarray, seen: Look, families: Sequence[str])
     """Summarise the scores of a learner; `seen` holds those of the first one on the same tasks."""
     there = [i for i in range(len(families)) if (seen.family == i).any()]
     by_family = {families[i]: float(scores[seen.family == i].mean()) for i in there}
-    paired = {} if scores is seen.scores else paired_difference(seen.scores, scores)
-    gap: dict[str, Any] = {"difference": paired["difference"], "difference_ci95": paired["ci95"]} if paired else {}
-    return Standing(name, float(scores.mean()), float(ci95(scores)), by_family, **gap)
+    found = Standing(name, float(scores.mean()), float(ci95(scores)), by_family)
+    if scores is seen.scores:
+        return found
+    gap = paired_difference(seen.scores, scores)
+    return dataclasses.replace(found, difference=gap.difference, difference_ci95=gap.ci95)
 
 
 def standings(run: Run, seen: Look, others: Sequence[Run], *, num_tasks: int, seed: int) -> list[Standing]:
@@ -59,20 +61,20 @@ def standings(run: Run, seen: Look, others: Sequence[Run], *, num_tasks: int, se
     return found
 
 
-def measured_before(baselines: dict[str, Any]) -> list[Standing]:
+def measured_before(baselines: Baselines) -> list[Standing]:
     """Summarise the baselines of the run."""
     return [
         Standing(
-            row["label"],
-            row["value"],
-            row["value_ci95"],
-            {family: part["value"] for family, part in row["by_family"].items()},
-            -row["minus_run"]["difference"],
-            row["minus_run"]["ci95"],
-            row["variant"],
+            row.label,
+            row.value,
+            row.value_ci95,
+            {family: part.value for family, part in row.by_family.items()},
+            -row.minus_run.difference,
+            row.minus_run.ci95,
+            row.variant,
         )
-        for row in baselines["rows"]
-        if "minus_run" in row
+        for row in baselines.rows
+        if row.minus_run is not None
     ]
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from metagrove.evaluate.baselines import Baselines
+from metagrove.files import as_json
 from metagrove.serve.index import TaskIndex
 from metagrove.serve.run import Run
 from metagrove.show import report_charts as charts
@@ -16,7 +18,8 @@ from metagrove.show.report_html import Html, join, number, percent, plural, tabl
 from metagrove.show.report_map import only_style, points_of
 from metagrove.show.report_map import task_map as draw_map
 from metagrove.show.report_rivals import Standing
-from metagrove.show.report_tasks import Sketcher, card, score_text
+from metagrove.show.report_tasks import Sketcher, card, score_text, truth_of
+from metagrove.train.records import BlockRecord
 
 SKETCHES = 3
 """Number of typical tasks shown per cluster."""
@@ -34,9 +37,9 @@ class ReportContext:
     others: tuple[Run, ...]
     seen: Look
     standings: tuple[Standing, ...]
-    baselines: dict[str, Any] | None
+    baselines: Baselines | None
     atlas: TaskIndex | None
-    records: tuple[dict[str, Any], ...]
+    records: tuple[BlockRecord, ...]
     sketcher: Sketcher
     num_tasks: int
     seed: int
@@ -96,7 +99,7 @@ def headline(told: ReportContext) -> Html:
 
 def scale(told: ReportContext) -> str:
     """Explain the scale of errors, if targets are standardised."""
-    schema = getattr(told.run.config.source, "schema", None)
+    schema = told.run.config.source.schema
     if schema is None or schema.classifies:
         return ""
     units = ", ".join(f"{target.name}: {number(target.sd)}" for target in schema.targets)
@@ -139,14 +142,14 @@ def advice(told: ReportContext) -> Html | None:
     found = told.baselines
     if found is None:
         return None
-    same = (found["num_draws"] * found["num_tasks"], found["seed"]) == (told.num_tasks, told.seed)
-    draws = f" Baselines were measured on {plural(found['num_draws'], 'draw')} of each task, seed {found['seed']}."
-    return tag("p", found["advice"], None if same else draws, class_="aside")
+    same = (found.num_draws * found.num_tasks, found.seed) == (told.num_tasks, told.seed)
+    draws = f" Baselines were measured on {plural(found.num_draws, 'draw')} of each task, seed {found.seed}."
+    return tag("p", found.advice, None if same else draws, class_="aside")
 
 
 def training(told: ReportContext) -> Html:
     """Render the training curve."""
-    if not any("loss" in record for record in told.records):
+    if not any("loss" in record.means for record in told.records):
         return section(
             "training", "Training", "Loss and validation score.", missing("This run has no metrics.jsonl to draw.")
         )
@@ -161,7 +164,7 @@ def training(told: ReportContext) -> Html:
         (charts.line_key("valid"), f"validation {metric.name} ± 95 % CI"),
     ]
     keys += [(charts.dot_key("chosen"), "selected checkpoint")]
-    keys += [(charts.line_key("growth"), "growth")] if any("growth" in r for r in told.records) else []
+    keys += [(charts.line_key("growth"), "growth")] if any(r.growth for r in told.records) else []
     chart = charts.training(told.records, metric, best["step"])
     return section("training", "Training", words, tag("figure", chart, charts.legend(keys)))
 
@@ -225,9 +228,9 @@ def agreement(told: ReportContext) -> Html | None:
     if found is None:
         return None
     words = (
-        f"Over all {len(told.seen.scores):,} tasks, clusters and families agree to {found['nmi']:.2f} (normalised "
+        f"Over all {len(told.seen.scores):,} tasks, clusters and families agree to {found.nmi:.2f} (normalised "
         "mutual information: 1 for identical partitions, 0 for independent ones). The mean share of a task's strongest "
-        f"cluster is {percent(found['largest_share'])}."
+        f"cluster is {percent(found.largest_share)}."
     )
     return tag("p", words, class_="aside")
 
@@ -278,7 +281,8 @@ def drawn_how(told: ReportContext) -> Html | None:
     targets = told.sketcher.units.y_names
     names = targets if kind == "agreement" else [one.name for one in told.standings[: 1 + len(told.others)]]
     spread = kind == "curve" and fit(run, told.seen, 0).adapted.spread(np.zeros((1, 1))) is not None
-    return charts.task_legend(kind, names, truth=hasattr(run.config.source, "curve"), spread=spread)
+    known = truth_of(run, told.seen.cases[0].key, np.zeros((1, 1), np.float32)) is not None
+    return charts.task_legend(kind, names, truth=known, spread=spread)
 
 
 def task_words(told: ReportContext) -> str:
@@ -308,7 +312,7 @@ def task_card(told: ReportContext, index: int) -> Html:
 
 def growth(told: ReportContext) -> Html:
     """Render the growth events."""
-    events = [(r["step"], r["growth"]) for r in told.records if "growth" in r]
+    events = [(r.step, r.growth) for r in told.records if r.growth is not None]
     if not events:
         grown = (
             "The hierarchy did not grow in this run."
@@ -317,12 +321,7 @@ def growth(told: ReportContext) -> Html:
         )
         return section("growth", "Growth", "Clusters added during training.", missing(grown))
     rows = [
-        [
-            f"{step:,}",
-            " · ".join(map(str, event.get("clusters", []))),
-            said(event.get("cause")),
-            said(event.get("changed")),
-        ]
+        [f"{step:,}", " · ".join(map(str, event.clusters)), said(as_json(event.cause)), said(event.changed)]
         for step, event in events
     ]
     return section(

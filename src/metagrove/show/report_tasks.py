@@ -15,6 +15,7 @@ from metagrove.serve.run import Run
 from metagrove.show.report_data import Fit
 from metagrove.show.report_html import PERCENT, Html, join, number, percent, scrolling, shade, tag
 from metagrove.show.report_plot import Axis, Frame, axis, plot
+from metagrove.sources.source import Source
 from metagrove.task import Examples
 
 GRID = 120
@@ -45,9 +46,9 @@ class Units:
         return np.asarray(values, np.float64)[:, target] * std + mean
 
 
-def units_of(source: Any) -> Units:
+def units_of(source: Source) -> Units:
     """Return the units of a table's schema; other sources are not scaled."""
-    schema, y_dim = getattr(source, "schema", None), source.spec.y_dim
+    schema, y_dim = source.schema, source.spec.y_dim
     if schema is None:
         names = ("y",) if y_dim == 1 else tuple(f"y{i + 1}" for i in range(y_dim))
         return Units(y_names=names, y_scale=((0.0, 1.0),) * y_dim, labels=tuple(f"class {i + 1}" for i in range(y_dim)))
@@ -101,7 +102,7 @@ class Sketcher:
         seen = np.concatenate([support[0], query[0]])
         x = np.linspace(seen.min(), seen.max(), GRID, dtype=np.float32)[:, None]
         across, units = self.units.x(x[:, 0]), self.units
-        truth = truth_of(self.run, fit, x)
+        truth = truth_of(self.run, fit.case.key, x)
         predicted = units.y(fit.adapted.predict(x))
         known = [units.y(support[1]), units.y(query[1]), *([] if truth is None else [units.y(truth)])]
         frame = framed(axis(across), within(axis(*known, pad=0.1), predicted), height, bare)
@@ -170,14 +171,14 @@ def real_rows(examples: Examples) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(examples.x)[real], np.asarray(examples.y)[real]
 
 
-def truth_of(run: Run, fit: Fit, x: np.ndarray) -> np.ndarray | None:
+def truth_of(run: Run, key: PRNGKeyArray, x: np.ndarray) -> np.ndarray | None:
     """Evaluate the true function of a task, if the source has it."""
-    source = run.config.source
-    return np.asarray(_curve(source, fit.case.key, jnp.asarray(x))) if hasattr(source, "curve") else None
+    values = _curve(run.config.source, key, jnp.asarray(x))
+    return None if values is None else np.asarray(values)
 
 
 @eqx.filter_jit
-def _curve(source: Any, key: PRNGKeyArray, x: Array) -> Array:
+def _curve(source: Source, key: PRNGKeyArray, x: Array) -> Array | None:
     return source.curve(key, x)
 
 

@@ -112,13 +112,16 @@ class Images(Source):
         with jax.ensure_compile_time_eval():  # cached, so its arrays must be concrete even while tracing
             return open_split(self, name)
 
-    def test_parts(self) -> "tuple[Episodes, ...]":
-        """Return the test tasks of each dataset separately.
+    def parts(self, split: Split) -> "tuple[Episodes, ...]":
+        """Return the tasks of each dataset separately.
+
+        Args:
+            split: "train", "validation" or "test".
 
         Returns:
             A module with `sample(key)` for each dataset.
         """
-        everything = self.split("test")
+        everything = self.split(split)
         each = jnp.eye(len(everything.numbers))
         return tuple(eqx.tree_at(lambda tasks: tasks.weights, everything, weights) for weights in each)
 

@@ -82,9 +82,12 @@ class Stream(Source):
             raise InputError(f"timetable must have rising starts below --steps {steps}, got {begins}")
         return begins
 
-    def phase_at(self, step: int, steps: int) -> int:
-        """Which phase a meta-step belongs to."""
-        return sum(begin <= step for begin in self.begins(steps)) - 1
+    @property
+    def has_phases(self) -> bool:
+        return True
+
+    def families_in(self, phase: int) -> tuple[str, ...]:
+        return tuple(name for name in self.family_names if name in self.phases[phase].weights)
 
     def arrivals(self) -> dict[str, int]:
         """The phase in which each family is first drawn; one that never is, is not among them."""
@@ -94,26 +97,37 @@ class Stream(Source):
                 first.setdefault(name, number)
         return first
 
-    def arrived(self, step: int, steps: int) -> list[int]:
-        """Families seen up to a meta-step, by number."""
-        now = self.phase_at(step, steps)
-        return [self.family_names.index(name) for name, phase in self.arrivals().items() if phase <= now]
-
     def sample(self, key: PRNGKeyArray) -> Task:
         """A task of the source, whatever the timetable."""
         return self.source.sample(key)
 
     def split(self, name: Split) -> TaskDraw:
-        """Training tasks by the timetable; validation and test tasks of every family, present or not."""
-        tasks = self.source.split(name)
+        """Training tasks of the last phase; validation and test tasks of every family, present or not."""
         if name != "train":
-            return tasks
+            return self.source.split(name)
+        tasks, keep = self._mixes()
+        return Mix(tasks, keep[-1])
+
+    def schedule(self, steps: int) -> "Flow":
+        tasks, keep = self._mixes()
+        return Flow(tasks, keep, jnp.array(self.begins(steps)))
+
+    def _mixes(self) -> tuple[TaskDraw, Float[Array, "phases families"]]:
+        """The source's training tasks, and with what probability a task of each family is kept in each phase."""
+        tasks = self.source.split("train")
         weights = jnp.array([[phase.weights.get(name, 0.0) for name in self.family_names] for phase in self.phases])
         refuse_empty(tasks, weights, self.timetable)
-        return Flow(tasks, weights / weights.max(1, keepdims=True), self)
+        return tasks, weights / weights.max(1, keepdims=True)
 
-    def test_parts(self) -> tuple[TaskDraw, ...]:
-        return self.source.test_parts()
+    def parts(self, split: Split) -> tuple[TaskDraw, ...]:
+        return super().parts(split) if split == "train" else self.source.parts(split)
+
+    def curve(self, key: PRNGKeyArray, x: Float[Array, "n 1"]) -> Float[Array, "n 1"] | None:
+        return self.source.curve(key, x)
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        return self.source.checksums
 
 
 class Mix(eqx.Module):
@@ -134,25 +148,16 @@ class Mix(eqx.Module):
 
 
 class Flow(eqx.Module):
-    """The training tasks of a stream: `at` gives the mix of a meta-step."""
+    """The training tasks of a stream at each meta-step. The starts of its phases are data: a run of another number of
+    meta-steps compiles nothing anew."""
 
     tasks: TaskDraw
     keep: Float[Array, "phases families"]
-    stream: Stream = eqx.field(static=True)
+    begins: Int[Array, " phases"]
 
-    def at(self, step: Int[Array, ""], steps: int) -> Mix:
-        """What draws tasks at a meta-step of so many."""
-        phase = (step >= jnp.array(self.stream.begins(steps))).sum() - 1
-        return Mix(self.tasks, self.keep[phase])
-
-    def sample(self, key: PRNGKeyArray) -> Task:
-        """A task of the last phase."""
-        return Mix(self.tasks, self.keep[-1]).sample(key)
-
-
-def tasks_at(tasks: TaskDraw, step: Int[Array, ""], steps: int) -> TaskDraw:
-    """What draws the tasks of a meta-step: of a stream the mix of that moment, otherwise always the same."""
-    return tasks.at(step, steps) if isinstance(tasks, Flow) else tasks
+    def at(self, step: Int[Array, ""]) -> Mix:
+        """What draws tasks at a meta-step."""
+        return Mix(self.tasks, self.keep[(step >= self.begins).sum() - 1])
 
 
 def read_phase(line: str, family_names: Sequence[str]) -> Phase:

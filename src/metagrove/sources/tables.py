@@ -45,7 +45,7 @@ class Tables(TableData, Source):
         >>> source, notes = open_tables(data)  # doctest: +SKIP
     """
 
-    schema: tyro.conf.Suppress[Schema] = Schema((), ())
+    schema: tyro.conf.Suppress[Schema] = Schema((), ())  # pyright: ignore[reportIncompatibleMethodOverride]
     """Input and target columns and their encoding."""
     families: tyro.conf.Suppress[tuple[str, ...]] = ("task",)
     """Families of tasks, from the column `stratify`."""
@@ -93,13 +93,28 @@ class Tables(TableData, Source):
         with jax.ensure_compile_time_eval():  # cached, so its arrays must be concrete even while tracing
             return open_split(self, name)
 
-    def test_parts(self) -> "tuple[TableTasks, ...]":
-        """Return each test task separately.
+    def parts(self, split: Split) -> "tuple[TableTasks, ...]":
+        """Return each task of a split separately.
+
+        Args:
+            split: "train", "validation" or "test".
 
         Returns:
-            A module with `sample(key)` for each test task.
+            A module with `sample(key)` for each task.
         """
-        return self.split("test").each()
+        return self.split(split).each()
+
+    def rows(self, split: Split) -> tuple[Float[Array, "n x"], Float[Array, "n y"]]:
+        """Return all encoded rows of a split.
+
+        Args:
+            split: "train", "validation" or "test".
+
+        Returns:
+            The inputs and the targets.
+        """
+        tasks = self.split(split)
+        return tasks.x, tasks.y
 
     def task_names(self, split: Split) -> tuple[str, ...]:
         """Return the names of the tasks of a split, in their order.

@@ -17,10 +17,10 @@ import safetensors.numpy
 
 from metagrove.config.migrate import array_names_of_format_1
 from metagrove.errors import RunError
-from metagrove.files import FORMAT, read_json, write_atomically, write_json
+from metagrove.files import FORMAT, Json, read_json, write_atomically, write_json
 
 
-def save(folder: Path, name: str, tree: Any, about: Mapping[str, Any]) -> None:
+def save(folder: Path, name: str, tree: Any, about: Json) -> None:
     """Write `name`.json and its arrays into `folder`; on any failure what was there before is still whole."""
     arrays = safetensors.numpy.save({key: np.asarray(leaf, order="C") for key, leaf in named_leaves(tree).items()})
     checksum = hashlib.sha256(arrays).hexdigest()
@@ -32,14 +32,14 @@ def save(folder: Path, name: str, tree: Any, about: Mapping[str, Any]) -> None:
             old.unlink(missing_ok=True)
 
 
-def load(folder: Path, name: str, like: Any) -> tuple[Any, dict[str, Any]]:
+def load(folder: Path, name: str, like: Any) -> tuple[Any, Json]:
     """The tree, in the structure of `like` (arrays or their shapes), and what was said about it."""
     arrays, about = load_arrays(folder, name)
     arrays = renamed(arrays, like, about["format"])
     return fill(like, arrays, folder / about["weights"]), about
 
 
-def load_arrays(folder: Path, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load_arrays(folder: Path, name: str) -> tuple[dict[str, np.ndarray], Json]:
     """The arrays under their dotted names, and what was said about them."""
     about = read_json(folder / f"{name}.json")
     path = folder / str(about.get("weights"))

@@ -8,13 +8,14 @@ import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import filelock
 
 from metagrove import files
 from metagrove.config.migrate import migrate
 from metagrove.errors import InputError, RunError
+from metagrove.files import Json
+from metagrove.train.records import BlockRecord
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
@@ -57,14 +58,14 @@ def locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def create(folder: Path, config: dict[str, Any], command: str) -> None:
+def create(folder: Path, config: Json, command: str) -> None:
     """Write run.json of a new run; an existing run is never overwritten."""
     if (folder / "run.json").exists():
         raise InputError(f"{folder} already holds a run: go on with it (--resume), or choose another folder (--out)")
     files.write_json(folder / "run.json", {"format": files.FORMAT, "config": config, "provenance": provenance(command)})
 
 
-def check_same_config(folder: Path, config: dict[str, Any]) -> None:
+def check_same_config(folder: Path, config: Json) -> None:
     """A run is resumed with the settings it began with."""
     if not (folder / "run.json").exists():
         raise RunError(f"{folder} holds no run to resume: leave --resume out to begin one")
@@ -74,7 +75,7 @@ def check_same_config(folder: Path, config: dict[str, Any]) -> None:
         raise InputError(f"{folder} was begun with other settings ({'; '.join(different)}): resume with the same ones")
 
 
-def differences(stored: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def differences(stored: Json, now: Json) -> list[str]:
     """Settings that are not what they were; one that is newer than the run had its default."""
     found = []
     for name, value in now.items():
@@ -85,7 +86,7 @@ def differences(stored: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return found
 
 
-def provenance(command: str) -> dict[str, Any]:
+def provenance(command: str) -> Json:
     """What it takes to make the same numbers again."""
     packages = {name: importlib.metadata.version(name) for name in ("metagrove", *PACKAGES)}
     return {"command": command, "versions": {"python": platform.python_version(), **packages}, "hardware": hardware()}
@@ -110,26 +111,26 @@ def peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
-def append_metrics(folder: Path, record: dict[str, Any]) -> None:
+def append_metrics(folder: Path, record: BlockRecord) -> None:
     """Add a line to metrics.jsonl."""
     path = folder / "metrics.jsonl"
     try:
         with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+            file.write(json.dumps(files.as_json(record)) + "\n")
     except OSError as error:
         raise files.save_error(path, error) from error
 
 
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
+def read_metrics(folder: Path) -> list[BlockRecord]:
     """The lines of metrics.jsonl; a last line cut off by a crash is left out."""
     path, records = folder / "metrics.jsonl", []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         with contextlib.suppress(ValueError):
-            records.append(json.loads(line))
+            records.append(files.from_json(BlockRecord, json.loads(line)))
     return records
 
 
 def cut_metrics(folder: Path, step: int) -> None:
     """Drop what was logged after the checkpoint that training goes on from."""
-    kept = [record for record in read_metrics(folder) if record["step"] <= step]
-    files.write_atomically(folder / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in kept).encode())
+    kept = [json.dumps(files.as_json(record)) for record in read_metrics(folder) if record.step <= step]
+    files.write_atomically(folder / "metrics.jsonl", "".join(f"{line}\n" for line in kept).encode())

@@ -2,11 +2,12 @@
 
 import sys
 import time
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+
+from metagrove.train.records import BlockRecord
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -36,14 +37,14 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def show(self, record: dict[str, Any], *, steps_per_second: float) -> None:
+    def show(self, record: BlockRecord, *, steps_per_second: float) -> None:
         """After each block."""
         rate = f"{steps_per_second:.{0 if steps_per_second >= 10 else 2}f}"
-        self.bar.update(self.row, completed=record["step"], loss=record["loss"], rate=rate)
+        self.bar.update(self.row, completed=record.step, loss=record.means["loss"], rate=rate)
         if not self.console.is_terminal and time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES:
-            left = (self.total - record["step"]) / steps_per_second
+            left = (self.total - record.step) / steps_per_second
             self.note(
-                f"step {record['step']}/{self.total}  loss {record['loss']:.4f}  {rate} steps/s  {left:.0f} s left"
+                f"step {record.step}/{self.total}  loss {record.means['loss']:.4f}  {rate} steps/s  {left:.0f} s left"
             )
 
     def note(self, line: str) -> None:

@@ -1,24 +1,20 @@
 """How good a learner is on fresh tasks, after every number of inner steps; and two learners on the same tasks."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from metagrove.errors import DivergedError, InputError
 from metagrove.keys import key_for
-from metagrove.learner import Learner, Meta, after_each_step
-from metagrove.losses import Metric, metric_of
-from metagrove.outer import over_tasks
+from metagrove.learner import Info, Learner, Meta, Predictor, after_each_step
+from metagrove.losses import LossFn, Metric, metric_of
+from metagrove.outer import BATCH, probe, task_keys
 from metagrove.sources.source import Source, TaskDraw
-
-BATCH = 500
-"""Most tasks in one compiled call; the last batch is drawn whole and cut."""
+from metagrove.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,23 +58,32 @@ def score_tasks(
     if num_tasks < 2:
         raise InputError(f"num_tasks must be at least 2 for a confidence interval, got {num_tasks}")
 
-    def batch(start: Array, size: int) -> Any:
-        return _score_batch(learner, meta, tasks, key, start, size, steps, every_step, task_chunk_size, answers)
-
-    by_step, family, shares, answered = in_batches(batch, num_tasks)
+    keep = KeepScore(metric_of(learner.loss).score, every_step, answers)
+    keys = task_keys(key, num_tasks)
+    found = probe(learner, meta, tasks, keys, keep, steps=steps, task_chunk_size=task_chunk_size)
+    by_step, family, shares, answered = found
     return Scores(by_step.astype(np.float64), family, shares, first_step=0 if every_step else steps, answers=answered)
 
 
-def in_batches(batch_fn: Callable[[Array, int], Any], num_tasks: int) -> Any:
-    """`batch_fn(start, size)`, a tree of arrays with a row for each task, of so many tasks, batch after batch."""
-    size = min(BATCH, num_tasks)
-    batches = [jax.device_get(batch_fn(jnp.asarray(start), size)) for start in range(0, num_tasks, size)]
-    return jax.tree.map(lambda *each: np.concatenate(each)[:num_tasks], *batches)
+@dataclasses.dataclass(frozen=True)
+class KeepScore:
+    """For `outer.probe`: a task's scores, family, shares of the first clusters and, if asked for, an answer."""
+
+    score: LossFn
+    every_step: bool
+    answers: bool
+
+    def __call__(self, task: Task, predictor: Predictor, info: Info) -> tuple[Array, Array, Array | None, Array | None]:
+        prediction = predictor(task.query.x, task.query.mask)
+        last = self.score(prediction, task.query.y, task.query.mask)[None]
+        by_step = after_each_step(info.path, task.query, self.score) if self.every_step else last
+        shares = info.assignments[0][0] if info.assignments else None
+        return by_step, task.family, shares, prediction[0] if self.answers else None
 
 
 def test_parts(source: Source, seed: int) -> list[tuple[TaskDraw, PRNGKeyArray]]:
     """What draws test tasks, each part with its key; fold the task's number in."""
-    parts, key = source.test_parts(), key_for("test", seed)
+    parts, key = source.parts("test"), key_for("test", seed)
     keys = [key] if len(parts) == 1 else [jax.random.fold_in(key, i) for i in range(len(parts))]
     return list(zip(parts, keys, strict=True))
 
@@ -104,33 +109,6 @@ def join_scores(parts: Sequence[Scores]) -> Scores:
     )
 
 
-@eqx.filter_jit
-def _score_batch(
-    learner: Learner,
-    meta: Meta,
-    tasks: TaskDraw,
-    key: PRNGKeyArray,
-    start: Array,
-    size: int,
-    steps: int,
-    every_step: bool,
-    task_chunk_size: int,
-    answers: bool,
-):
-    score = metric_of(learner.loss).score
-
-    def one(index: Array):
-        task = tasks.sample(jax.random.fold_in(key, index))
-        predictor, info = learner.adapt(meta, task.support, steps=steps)
-        shares = info.assignments[0][0] if info.assignments else None
-        prediction = predictor(task.query.x, task.query.mask)
-        last = score(prediction, task.query.y, task.query.mask)[None]
-        by_step = after_each_step(info.path, task.query, score) if every_step else last
-        return by_step, task.family, shares, prediction[0] if answers else None
-
-    return over_tasks(one, start + jnp.arange(size), task_chunk_size=task_chunk_size)
-
-
 def ci95(values: np.ndarray) -> np.ndarray:
     """Half the width of the 95 % confidence interval of the mean over tasks, 1.96·sd/√n."""
     if values.shape[0] < 2:
@@ -146,38 +124,89 @@ def best_step(scores: Scores, metric: Metric) -> int:
     return int(np.where(np.isfinite(means), means, np.inf).argmin())
 
 
-def summarize(scores: Scores, family_names: tuple[str, ...], *, step: int, metric: str) -> dict[str, Any]:
-    """Plain data: means with CIs after every step, by family, and how far clusters and families agree."""
+@dataclasses.dataclass(frozen=True)
+class Clustering:
+    """How far first-level clusters and families agree: the strongest cluster of each task against its family."""
+
+    nmi: float
+    """Normalised mutual information."""
+    purity: float
+    """The part of tasks that are of their cluster's commonest family."""
+    largest_share: float
+    """Mean of each task's largest share."""
+    tasks_by_cluster_and_family: list[list[int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class FamilySummary:
+    """Scores on the tasks of one family."""
+
+    num_tasks: int
+    value: float
+    """Their mean after the chosen number of inner steps."""
+    value_ci95: float
+    by_step: list[float]
+    """The mean after each number of inner steps."""
+    ci95: list[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """Scores on test tasks, over all of them and by family."""
+
+    metric: str
+    value: float
+    """The mean after the chosen number of inner steps."""
+    value_ci95: float
+    steps: int
+    """The chosen number of inner steps."""
+    by_step: list[float]
+    """The mean after each number of inner steps."""
+    ci95: list[float]
+    by_family: dict[str, FamilySummary]
+    num_tasks: int
+    clustering: Clustering | None
+
+
+@dataclasses.dataclass(frozen=True)
+class PairedDifference:
+    """Mean of first - second over the same tasks, with its own CI: far narrower than the two CIs apart."""
+
+    difference: float
+    ci95: float
+
+
+@dataclasses.dataclass(frozen=True)
+class PairedComparison(PairedDifference):
+    """The same over all tasks and by family: of errors negative, of accuracies positive is better."""
+
+    by_family: dict[str, PairedDifference]
+
+
+def summarize(scores: Scores, family_names: tuple[str, ...], *, step: int, metric: str) -> Summary:
+    """Means with CIs after every step, by family, and how far clusters and families agree."""
     of_family = {name: scores.family == i for i, name in enumerate(family_names)}
-    return {
-        "metric": metric,
-        **_value(scores.after(step)),
-        "steps": step,
-        **_means(scores.by_step),
-        "by_family": {
-            name: {
-                "num_tasks": int(chosen.sum()),
-                **_value(scores.after(step)[chosen]),
-                **_means(scores.by_step[chosen]),
-            }
+    return Summary(
+        metric=metric,
+        **_means(scores.by_step, scores.after(step)),
+        steps=step,
+        by_family={
+            name: FamilySummary(int(chosen.sum()), **_means(scores.by_step[chosen], scores.after(step)[chosen]))
             for name, chosen in of_family.items()
             if chosen.any()
         },
-        "num_tasks": len(scores.family),
-        "clustering": clustering(scores),
-    }
+        num_tasks=len(scores.family),
+        clustering=clustering(scores),
+    )
 
 
-def _value(values: np.ndarray) -> dict[str, float]:
-    return {"value": float(values.mean()), "value_ci95": float(ci95(values))}
+def _means(by_step: np.ndarray, values: np.ndarray) -> Any:
+    value = {"value": float(values.mean()), "value_ci95": float(ci95(values))}
+    return {**value, "by_step": by_step.mean(0).tolist(), "ci95": ci95(by_step).tolist()}
 
 
-def _means(by_step: np.ndarray) -> dict[str, list[float]]:
-    return {"by_step": by_step.mean(0).tolist(), "ci95": ci95(by_step).tolist()}
-
-
-def clustering(scores: Scores) -> dict[str, Any] | None:
-    """Do first-level clusters and families agree? Strongest cluster of each task against its family."""
+def clustering(scores: Scores) -> Clustering | None:
+    """Do first-level clusters and families agree? None for a learner without clusters."""
     if scores.shares is None:
         return None
     from sklearn.metrics import normalized_mutual_info_score
@@ -185,29 +214,28 @@ def clustering(scores: Scores) -> dict[str, Any] | None:
     strongest = scores.shares.argmax(1)
     table = np.zeros((scores.shares.shape[1], scores.family.max() + 1), int)
     np.add.at(table, (strongest, scores.family), 1)
-    return {
-        "nmi": float(normalized_mutual_info_score(scores.family, strongest)),
-        "purity": float(table.max(1).sum() / table.sum()),
-        "largest_share": float(scores.shares.max(1).mean()),
-        "tasks_by_cluster_and_family": table.tolist(),
-    }
+    return Clustering(
+        nmi=float(normalized_mutual_info_score(scores.family, strongest)),
+        purity=float(table.max(1).sum() / table.sum()),
+        largest_share=float(scores.shares.max(1).mean()),
+        tasks_by_cluster_and_family=table.tolist(),
+    )
 
 
-def paired_difference(first: np.ndarray, second: np.ndarray) -> dict[str, float]:
-    """Mean of first - second over the same tasks, with its own CI: far narrower than the two CIs apart."""
-    return {"difference": float((first - second).mean()), "ci95": float(ci95(first - second))}
+def paired_difference(first: np.ndarray, second: np.ndarray) -> PairedDifference:
+    """Mean of first - second over the same tasks, with its own CI."""
+    return PairedDifference(float((first - second).mean()), float(ci95(first - second)))
 
 
 def compare(
     first: Scores, first_step: int, second: Scores, second_step: int, family_names: tuple[str, ...]
-) -> dict[str, Any]:
-    """Paired differences over all tasks and by family: of errors negative, of accuracies positive is better."""
+) -> PairedComparison:
+    """Paired differences over all tasks and by family."""
     a, b = first.after(first_step), second.after(second_step)
-    return {
-        **paired_difference(a, b),
-        "by_family": {
-            name: paired_difference(a[first.family == i], b[first.family == i])
-            for i, name in enumerate(family_names)
-            if (first.family == i).any()
-        },
+    over_all = paired_difference(a, b)
+    by_family = {
+        name: paired_difference(a[first.family == i], b[first.family == i])
+        for i, name in enumerate(family_names)
+        if (first.family == i).any()
     }
+    return PairedComparison(over_all.difference, over_all.ci95, by_family)

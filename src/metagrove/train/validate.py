@@ -1,12 +1,10 @@
 """A look at the validation tasks: what chooses checkpoints, inner steps, settings; test tasks never do."""
 
-from typing import Any
-
 from metagrove.config.config import Config
 from metagrove.keys import key_for
 from metagrove.learner import Meta
 from metagrove.losses import metric_of
-from metagrove.sources.stream import Stream
+from metagrove.train.records import ValidationRecord
 from metagrove.train.scores import Scores, best_step, ci95, clustering, only_families, score_tasks
 
 VALIDATION_SEED = 0
@@ -28,29 +26,30 @@ def validation_scores(config: Config, meta: Meta) -> Scores:
     )
 
 
-def validate(config: Config, meta: Meta, step: int | None = None) -> dict[str, Any]:
+def validate(config: Config, meta: Meta, step: int | None = None) -> ValidationRecord:
     """The validation tasks' mean after the best number of inner steps, and that number.
 
-    In a stream the mean is over the families that have come by `step` (the end, if it is not given); each family's own
-    mean is told for all of them.
+    In a stream the mean is over the families that have arrived by `step` (the end, if it is not given); each family's
+    own mean is told for all of them.
     """
-    everything, names = validation_scores(config, meta), config.source.family_names
-    seen = everything
-    if isinstance(config.source, Stream):
-        steps = config.training.steps
-        seen = only_families(everything, config.source.arrived(max(0, (steps if step is None else step) - 1), steps))
+    everything, names, steps = validation_scores(config, meta), config.source.family_names, config.training.steps
+    seen, last = everything, max(0, (steps if step is None else step) - 1)
+    if config.source.has_phases:
+        seen = only_families(everything, config.source.arrived(last, steps))
     chosen = best_step(seen, metric_of(config.learner.loss))
     values, agreement = seen.after(chosen), clustering(seen)
-    summary = {"value": float(values.mean()), "ci95": float(ci95(values)), "steps": chosen}
-    if len(names) > 1:
-        means = {name: everything.after(chosen)[everything.family == i] for i, name in enumerate(names)}
-        summary["by_family"] = {name: float(values.mean()) for name, values in means.items() if len(values)}
-    if seen.shares is not None and agreement is not None:
-        summary |= {"nmi": agreement["nmi"], "shares": [float(share) for share in seen.shares.mean(0)]}
-    return summary
+    means = {name: everything.after(chosen)[everything.family == i] for i, name in enumerate(names)}
+    return ValidationRecord(
+        value=float(values.mean()),
+        ci95=float(ci95(values)),
+        steps=chosen,
+        by_family={name: float(of.mean()) for name, of in means.items() if len(of)} if len(names) > 1 else None,
+        nmi=None if agreement is None else agreement.nmi,
+        shares=None if seen.shares is None else [float(share) for share in seen.shares.mean(0)],
+    )
 
 
-def describe(validation: dict[str, Any]) -> str:
+def describe(validation: ValidationRecord) -> str:
     """One validation in words."""
-    agreement = f", clusters against families: NMI {validation['nmi']:.2f}" if "nmi" in validation else ""
-    return f"{validation['value']:.4f} ± {validation['ci95']:.4f} after {validation['steps']} inner steps{agreement}"
+    agreement = "" if validation.nmi is None else f", clusters against families: NMI {validation.nmi:.2f}"
+    return f"{validation.value:.4f} ± {validation.ci95:.4f} after {validation.steps} inner steps{agreement}"

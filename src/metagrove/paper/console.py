@@ -1,0 +1,48 @@
+"""Print experiments and their results to the terminal."""
+
+from rich.console import Console
+from rich.table import Table
+
+from metagrove.paper.experiments import EXPERIMENTS, Experiment, Search
+from metagrove.paper.names import display_name
+from metagrove.paper.results import ExperimentResult
+from metagrove.show.console import NARROW
+
+
+def print_experiments() -> None:
+    """Print the experiments that `metagrove reproduce` can run."""
+    heading = ("experiment", "description", "trainings", "minutes, if measured")
+    table = Table(*heading, title="metagrove reproduce NAME")
+    for name, experiment in EXPERIMENTS.items():
+        trainings = str(sum(len(row.seeds) for row in experiment.rows))
+        if trials := sum(len(search.candidates) for search in searches(experiment)):
+            trainings += f" and {trials} trials"
+        took = ", ".join(f"{minutes} ({budget})" for budget, minutes in experiment.minutes.items())
+        table.add_row(name, experiment.about, trainings, took)
+    Console().print(table)
+
+
+def searches(experiment: Experiment) -> list[Search]:
+    """Return the distinct searches of an experiment."""
+    return list({row.search.name: row.search for row in experiment.rows if row.search}.values())
+
+
+def print_results(result: ExperimentResult) -> None:
+    """Print the result of an experiment, one line per row."""
+    metric = result.rows[0].seeds[0].evaluation.metric if result.rows else ""
+    table = Table(title=f"{result.experiment}: {metric} on test tasks, seed selected on validation tasks", **NARROW)
+    table.add_column("", overflow="fold")
+    for heading in ("paper", "here ± CI", "minus the first row of its source ± CI", "inner steps"):
+        table.add_column(heading, justify="right")
+    for row in result.rows:
+        best = row.chosen
+        value, paired = best.evaluation, best.paired_difference
+        table.add_row(
+            display_name(row.label),
+            row.paper or "",
+            f"{value.value:.3f}±{value.value_ci95:.3f}",
+            "" if paired.to == row.label else f"{paired.difference:+.3f}±{paired.ci95:.3f}",
+            str(value.steps),
+        )
+    if result.rows:
+        Console().print(table)

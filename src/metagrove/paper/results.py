@@ -1,0 +1,102 @@
+"""Results of experiments, as stored in results/*.json."""
+
+import dataclasses
+
+from metagrove.evaluate.summaries import StreamStory
+from metagrove.files import FLAT, OMIT_NONE, Json
+from metagrove.losses import best_of
+from metagrove.train.records import ValidationRecord
+from metagrove.train.scores import PairedComparison, Summary
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A candidate of a search after a short training."""
+
+    settings: Json
+    validation: ValidationRecord | None = None
+    """None if it diverged."""
+    seconds: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchRecord:
+    """Candidates and selection of a search."""
+
+    preset: str
+    base: Json
+    """Settings of all candidates."""
+    trial: Json
+    """Settings of the short training."""
+    candidates: list[Trial]
+    chosen: int
+    """Index of the selected candidate."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DifferenceTo(PairedComparison):
+    """A paired difference with the label of the row it is to."""
+
+    to: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SeedResult:
+    """Evaluation of one run of a row on test tasks, and its training cost."""
+
+    seed: int
+    test_seed: int
+    evaluation: Summary
+    evaluation_4000: Summary
+    """The same on the first 4,000 tasks, as in the paper."""
+    paired_difference: DifferenceTo
+    """Difference to the first row of the same source."""
+    scores: dict[str, str] | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Score of each test task by family, if the experiment stores them."""
+    data: dict[str, str] | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Checksums of the stored data."""
+    stream: StreamStory | None = dataclasses.field(metadata=FLAT)
+    checkpoint: Json
+    parameters: int
+    meta_steps: int
+    diverged: bool
+    training_seconds: float
+    steps_per_second: float | None
+    peak_memory_mb: float | None
+    curve: list[tuple[float, ...]]
+    """(meta-step, score) of each validation."""
+    final_training: dict[str, float]
+    """Mean loss and accuracy of the last meta-steps."""
+    config: Json
+    provenance: Json
+
+
+@dataclasses.dataclass(frozen=True)
+class RowResult:
+    """A row of an experiment, over its seeds."""
+
+    label: str
+    preset: str
+    paper: str | None
+    """Value in the paper, if there is one."""
+    mean_over_seeds: float
+    sd_over_seeds: float | None
+    search: SearchRecord | None
+    seeds: list[SeedResult]
+
+    @property
+    def chosen(self) -> SeedResult:
+        """The seed with the best validation score."""
+        metric = self.seeds[0].evaluation.metric
+        return best_of(self.seeds, lambda one: one.checkpoint["validation"]["value"], metric)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExperimentResult:
+    """Result of an experiment."""
+
+    experiment: str
+    about: str
+    remark: str
+    provenance: Json
+    rows: list[RowResult]

@@ -1,0 +1,158 @@
+"""Noticing that the tasks have changed. A detector is shown every block of training and answers with a cause, or None.
+
+`ratio` (paper, section 4.3) compares the training score of two windows: the loss as it is trained, ξ·L_r included, or
+the accuracy of a classifier. `novelty`, beyond the paper, compares the embeddings of two sets of tasks under one model,
+so that what training did in between has no part in it.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from metagrove.config.config import Growth
+from metagrove.learner import Info, Learner, Meta, Predictor
+from metagrove.outer import probe
+from metagrove.sources.source import TaskDraw, TaskSchedule
+from metagrove.task import Task
+from metagrove.train.records import BlockRecord, GrowthCause, GrowthState
+
+
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    """What a detector may look at, at the end of a block of training."""
+
+    record: BlockRecord
+    learner: Learner
+    meta: Meta
+    tasks: TaskSchedule
+    can_grow: bool
+    """Is this outside the cool-down, and is there room for a cluster?"""
+    key: PRNGKeyArray
+    task_chunk_size: int
+
+
+class Detector(Protocol):
+    """Decides when a cluster is added. Its settings are its fields, and what it remembers is a `GrowthState`."""
+
+    def observe(self, state: GrowthState, seen: Observation) -> tuple[GrowthState, GrowthCause | None]:
+        """What it remembers after a block of training, and the cause if the block calls for growth."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class RatioDetector:
+    """The paper's criterion: grow when the mean loss of a window is more than μ times that of the window before.
+
+    Of a classifier, when its accuracy is less than μ times what it was, for a μ below 1.
+    """
+
+    window: int
+    """Q, in meta-steps."""
+    threshold: float
+    """μ."""
+
+    def observe(self, state: GrowthState, seen: Observation) -> tuple[GrowthState, GrowthCause | None]:
+        """Compare two windows where one ends; within the cool-down they are only remembered."""
+        state, before = self.remember(state, seen.record)
+        if before is None or not seen.can_grow:
+            return state, None
+        cause, grows = self.compare(before, state.before, seen.record.watched)
+        return state, cause if grows else None
+
+    def remember(self, state: GrowthState, record: BlockRecord) -> tuple[GrowthState, Sequence[Sequence[float]] | None]:
+        """The state with this block in it; where a window ends, also the window before it, if there is one."""
+        block = (float(record.step - state.last_step), record.means[record.watched])
+        state = dataclasses.replace(state, blocks=(*state.blocks, block), last_step=record.step)
+        if record.step % self.window:
+            return state, None
+        return dataclasses.replace(state, before=state.blocks, blocks=()), state.before or None
+
+    def compare(
+        self, before: Sequence[Sequence[float]], now: Sequence[Sequence[float]], watched: str
+    ) -> tuple[GrowthCause, bool]:
+        """Two windows' means with their ratio, and whether it calls for growth."""
+        old, new = window_mean(before), window_mean(now)
+        grows = new < self.threshold * old if watched == "accuracy" else new > self.threshold * old
+        return GrowthCause(watched, old, new, "ratio", ratio=new / old if old else math.inf), grows
+
+
+def window_mean(blocks: Sequence[Sequence[float]]) -> float:
+    """The mean over the meta-steps of a window, given (meta-steps, mean) of its blocks."""
+    return math.fsum(count * mean for count, mean in blocks) / math.fsum(count for count, _ in blocks)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoveltyDetector:
+    """Grow when the embeddings of tasks as they come now differ from those of tasks as they came at the last look."""
+
+    window: int
+    """Meta-steps from one look to the next."""
+    least_t: float
+    """The t statistic above which a cluster is added."""
+    num_tasks: int
+    """Tasks that are drawn as they come now, and as many as they came at the last look."""
+
+    def observe(self, state: GrowthState, seen: Observation) -> tuple[GrowthState, GrowthCause | None]:
+        """Look at tasks at the end of a window, unless nothing could grow then."""
+        step = seen.record.step
+        if not seen.can_grow or step % self.window:
+            return state, None
+        cause = self.compare(seen, since=state.last_step)
+        return dataclasses.replace(state, last_step=step), cause if cause.t and cause.t > self.least_t else None
+
+    def compare(self, seen: Observation, *, since: int) -> GrowthCause:
+        """How far the tasks of this meta-step differ from those of the meta-step `since`."""
+        keys = jax.random.split(jax.random.fold_in(seen.key, 1), (2, self.num_tasks))
+        moments = max(since - 1, 0), seen.record.step - 1  # both count meta-steps that are done
+        before, now = (
+            embeddings(seen, seen.tasks.at(jnp.asarray(moment, jnp.int32)), own)
+            for moment, own in zip(moments, keys, strict=True)
+        )
+        old, new = along_the_difference(before, now)
+        return GrowthCause("embedding", float(old.mean()), float(new.mean()), "novelty", t=welch_t(new, old))
+
+
+def embeddings(seen: Observation, tasks: TaskDraw, keys: Array) -> np.ndarray:
+    """Embeddings of a fresh task for each key."""
+    return probe(seen.learner, seen.meta, tasks, keys, keep_embedding, steps=0, task_chunk_size=seen.task_chunk_size)
+
+
+def keep_embedding(task: Task, predictor: Predictor, info: Info) -> Float[Array, " d"]:
+    """For `outer.probe`: the task's embedding."""
+    del task, predictor
+    assert info.task_embedding is not None
+    return info.task_embedding
+
+
+def along_the_difference(before: np.ndarray, now: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The second half of each, along the direction that tells the first halves apart (a linear discriminant).
+
+    The direction comes from other tasks than those it is tried on: where nothing has changed, it is any direction.
+    """
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    half = len(now) // 2
+    discriminant = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+    discriminant.fit(np.concatenate([before[:half], now[:half]]), np.repeat([0, 1], half))
+    return discriminant.decision_function(before[half:]), discriminant.decision_function(now[half:])
+
+
+def welch_t(first: np.ndarray, second: np.ndarray) -> float:
+    """Welch's t statistic, (mean₁ - mean₂) / √(s₁²/n₁ + s₂²/n₂)."""
+    from scipy.stats import ttest_ind
+
+    result: Any = ttest_ind(first, second, equal_var=False)
+    return float(result.statistic)
+
+
+DETECTORS: dict[str, Callable[[Growth], Detector]] = {
+    "ratio": lambda growth: RatioDetector(growth.growth_window, growth.growth_threshold),
+    "novelty": lambda growth: NoveltyDetector(growth.growth_window, growth.growth_t, growth.growth_probe),
+}
+"""The detectors by name, made from the settings of growth."""

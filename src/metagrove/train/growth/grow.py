@@ -1,0 +1,113 @@
+"""What is done when a detector calls for growth: one more first-level cluster, and a record of it."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from metagrove.config.config import Config
+from metagrove.files import Json
+from metagrove.keys import key_for
+from metagrove.learner import Info, Learner, Meta, Predictor
+from metagrove.outer import adapt_and_keep, map_batch
+from metagrove.sources.source import TaskDraw, TaskSchedule
+from metagrove.task import Task
+from metagrove.train.growth.detect import DETECTORS, Observation
+from metagrove.train.records import BlockRecord, GrowthEvent, GrowthState
+from metagrove.train.scores import Scores
+from metagrove.train.validate import validation_scores
+
+PROBE = 100
+"""Tasks among which those that fit worst are looked for."""
+WORST = 0.25
+"""The part of them that a warm cluster starts at."""
+
+
+class Grown(NamedTuple):
+    """What training goes on with after a block: as it was, or with a cluster more."""
+
+    config: Config
+    meta: Meta
+    opt_state: Any
+    watch: GrowthState
+    event: GrowthEvent | None = None
+
+
+def grow_if_called_for(
+    config: Config, meta: Meta, opt_state: Any, tasks: TaskSchedule, record: BlockRecord, watch: GrowthState
+) -> Grown:
+    """Show a block of training to the detector, and add a cluster if it calls for one."""
+    training, growth, learner = config.training, config.training.growth, config.learner
+    step = record.step
+    resting = step < watch.last_growth + growth.growth_cooldown or step == training.steps
+    key = jax.random.fold_in(key_for("growth", training.seed), step)
+    can_grow = not resting and learner.clusters[0] < growth.most_clusters
+    seen = Observation(record, learner, meta, tasks, can_grow, key, training.task_chunk_size)
+    watch, cause = DETECTORS[growth.growth_detector](growth).observe(watch, seen)
+    if cause is None:
+        return Grown(config, meta, opt_state, watch)
+    now = tasks.at(jnp.asarray(step, jnp.int32))
+    new_learner, new_meta, new_opt_state = add_cluster(config, meta, opt_state, now, key=key)
+    grown = dataclasses.replace(config, learner=new_learner)
+    changed = relative_change(validation_scores(config, meta), validation_scores(grown, new_meta))
+    event = GrowthEvent(learner.clusters, new_learner.clusters, cause, growth.growth_start, changed)
+    return Grown(grown, new_meta, new_opt_state, dataclasses.replace(watch, last_growth=step), event)
+
+
+def add_cluster(
+    config: Config, meta: Meta, opt_state: Any, tasks: TaskDraw, *, key: PRNGKeyArray
+) -> tuple[Learner, Meta, Any]:
+    """The learner, its meta-parameters and the optimiser's state with one more cluster, started as asked for."""
+    learner, start = config.learner, config.training.growth.growth_start
+    place_key, cluster_key, *_ = jax.random.split(key, 1 + len(learner.clusters))
+    place = None
+    if start == "warm":
+        place = place_of_worst(learner, meta, tasks, place_key, config.training.task_chunk_size)
+    return learner.grow(meta, opt_state, key=cluster_key, start=start, place=place)
+
+
+@eqx.filter_jit
+def place_of_worst(
+    learner: Learner, meta: Meta, tasks: TaskDraw, key: PRNGKeyArray, task_chunk_size: int
+) -> Float[Array, " d"]:
+    """The mean place, among the centres, of the tasks that the model fits worst."""
+
+    def keep(task: Task, predictor: Predictor, info: Info) -> tuple[Float[Array, ""], Float[Array, " d"]]:
+        assert info.task_embedding is not None
+        loss = learner.loss(predictor(task.query.x, task.query.mask), task.query.y, task.query.mask)
+        return loss, learner.cluster_space(meta, info.task_embedding)
+
+    keys = jax.random.split(key, PROBE)
+    losses, places = map_batch(adapt_and_keep(learner, meta, keep), tasks, keys, task_chunk_size)
+    worst = jax.lax.top_k(losses, round(WORST * PROBE))[1]
+    return places[worst].mean(0)
+
+
+def relative_change(before: Scores, after: Scores) -> float:
+    """How much answers changed: root mean square of the difference over that of the answers."""
+    old, new = (np.asarray(scores.answers) for scores in (before, after))
+    return float(np.sqrt(np.square(new - old).mean() / max(np.square(old).mean(), 1e-12)))
+
+
+def as_grown(config: Config, about: Json) -> Config:
+    """The config as a checkpoint has it: with as many clusters as had grown by then."""
+    clusters = tuple(about.get("clusters") or ())
+    return dataclasses.replace(config, learner=config.learner.with_clusters(clusters)) if clusters else config
+
+
+def clusters_of(config: Config) -> Json:
+    """What a checkpoint must say for `as_grown` to read it again."""
+    return {"clusters": list(config.learner.clusters)} if config.learner.clusters else {}
+
+
+def describe_growth(event: GrowthEvent) -> str:
+    """A growth event in words."""
+    cause = event.cause
+    decided = f"t {cause.t:.1f}" if cause.ratio is None else f"ratio {cause.ratio:.2f}"
+    windows = f"{cause.watched} from {cause.last_window:.3f} to {cause.this_window:.3f}"
+    changed = f"answers changed by {100 * event.changed:.1f} %"
+    return f"clusters {event.before} -> {event.clusters}, {windows} ({decided}); {changed}"

@@ -1,0 +1,107 @@
+"""What a run writes down while it is trained: a line of metrics.jsonl for each block, and its progress in last.json."""
+
+import dataclasses
+from typing import Literal
+
+from metagrove.files import FLAT, OMIT_NONE, json_key
+from metagrove.learner import GrowthStart
+
+
+@dataclasses.dataclass(frozen=True)
+class ValidationRecord:
+    """Scores on the validation tasks, after the number of inner steps that did best."""
+
+    value: float
+    """Their mean, over the families that have arrived."""
+    ci95: float
+    steps: int
+    """The number of inner steps."""
+    by_family: dict[str, float] | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Means of all families, where there are several."""
+    nmi: float | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Normalised mutual information of the strongest clusters and the families."""
+    shares: list[float] | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Mean share of each first-level cluster."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GrowthCause:
+    """Why a cluster is added: two windows of training compared."""
+
+    watched: str
+    """What was compared: loss, accuracy or embedding."""
+    last_window: float
+    this_window: float
+    detector: str
+    ratio: float | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """this_window / last_window, of the detector `ratio`."""
+    t: float | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Welch's t statistic, of the detector `novelty`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GrowthEvent:
+    """A cluster that was added."""
+
+    before: tuple[int, ...] = dataclasses.field(metadata=json_key("from"))
+    """Clusters of each level before."""
+    clusters: tuple[int, ...]
+    """Clusters of each level now."""
+    cause: GrowthCause
+    start: GrowthStart
+    changed: float
+    """How far answers changed at that moment: relative root mean square over validation tasks."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockRecord:
+    """A line of metrics.jsonl: a block of meta-steps. The start of a stream has a line with its validation alone."""
+
+    step: int
+    """The last meta-step of the block."""
+    means: dict[str, float] = dataclasses.field(default_factory=dict, metadata=FLAT)
+    """Means over the block of the loss, the norm of the gradient and the learner's own metrics."""
+    validation: ValidationRecord | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    growth: GrowthEvent | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def watched(self) -> Literal["accuracy", "loss"]:
+        """What tells how training goes: the accuracy of a classifier, otherwise the loss."""
+        return "accuracy" if "accuracy" in self.means else "loss"
+
+
+@dataclasses.dataclass(frozen=True)
+class BestCheckpoint:
+    """The validation that chose the checkpoint `best`."""
+
+    step: int
+    validation: ValidationRecord
+    phase: int = 0
+    """Of a stream, the phase that it was made in: only checkpoints of the last phase compete."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GrowthState:
+    """What a detector of growth remembers from block to block."""
+
+    blocks: tuple[tuple[float, ...], ...] = ()
+    """(meta-steps, mean) of each block of the window that is being filled."""
+    before: tuple[tuple[float, ...], ...] = ()
+    """The same of the last window."""
+    last_growth: int = 0
+    last_step: int = 0
+    """The last meta-step that the detector looked at."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingProgress:
+    """What a run knows of itself, kept with its last checkpoint."""
+
+    best: BestCheckpoint | None = None
+    seconds: float = 0.0
+    """Time in training."""
+    steps_per_second: float = 0.0
+    """The rate of the fastest block, so that compiling is left out."""
+    peak_memory_mb: float = 0.0
+    """Of the process that needed most."""
+    watch: GrowthState = GrowthState()
