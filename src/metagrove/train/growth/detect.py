@@ -8,7 +8,7 @@ so that what training did in between has no part in it.
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -147,7 +147,8 @@ def welch_t(first: np.ndarray, second: np.ndarray) -> float:
     """Welch's t statistic, (mean₁ - mean₂) / √(s₁²/n₁ + s₂²/n₂)."""
     from scipy.stats import ttest_ind
 
-    return float(ttest_ind(first, second, equal_var=False)[0])
+    result: Any = ttest_ind(first, second, equal_var=False)  # the stubs lack its attributes
+    return float(result.statistic)
 
 
 DETECTORS: dict[str, Callable[[Growth], Detector]] = {
