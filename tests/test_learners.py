@@ -144,7 +144,7 @@ def test_the_loss_falls_and_a_second_block_does_not_trace_again(distinct_learner
     config = Config(Counted(families=("line",)), learner, training)
     state, losses = init_state(config), []
     for stop in (10, 200, 400):
-        state, block = run_block(learner, config.source, training, state, jnp.asarray(stop, jnp.int32))
+        state, block = run_block(learner, config.source.schedule(400), training, state, jnp.asarray(stop, jnp.int32))
         losses.append(float(block.means.get("query_loss", block.means.get("known_loss", block.means["loss"]))))
         if stop == 10:
             first = len(traces)

@@ -59,7 +59,7 @@ CONFIG = Config(TwoKinds(), LEARNER, Training(steps=4, meta_batch=2, validation_
 
 @pytest.fixture(scope="module")
 def start():
-    return started(CONFIG, CONFIG.source)
+    return started(CONFIG, CONFIG.source.schedule(4))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_clusters_are_the_kinds_of_tasks_before_anything_is_trained(start):
 
 
 def test_training_leaves_what_was_found_and_moves_the_rest(start):
-    after, _ = run_block(LEARNER, CONFIG.source, CONFIG.training, start, jnp.asarray(4, jnp.int32))
+    after, _ = run_block(LEARNER, CONFIG.source.schedule(4), CONFIG.training, start, jnp.asarray(4, jnp.int32))
 
     def stay(meta):
         return jax.tree.leaves(LEARNER.cluster.frozen(meta))
@@ -126,7 +126,7 @@ def test_a_stopped_run_goes_on_from_what_was_found(tmp_path, monkeypatch):
 
 
 def test_same_seed_same_start(start):
-    again = started(CONFIG, CONFIG.source)
+    again = started(CONFIG, CONFIG.source.schedule(4))
     for one, other in zip(jax.tree.leaves(start), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -19,7 +19,7 @@ from metagrove.config.config import check_config
 from metagrove.config.encoding import from_json, to_json
 from metagrove.config.own_data import table_config
 from metagrove.errors import STOPPED, InputError
-from metagrove.evaluate.baselines import make_result, nan_to_none, read_baselines
+from metagrove.evaluate.baselines import Baselines, Measured, make_result, nan_to_none, read_baselines
 from metagrove.evaluate.sklearn_models import BASELINES, best_model, draw_tasks, fit_model, linear_models, score
 from metagrove.losses import cross_entropy, mse
 from metagrove.own import clusters, training
@@ -93,18 +93,18 @@ def test_a_run_adapts_without_the_files_it_was_trained_on(folder, tmp_path):
 
 def test_baselines_stand_beside_the_run_on_the_same_tasks(folder):
     result = read_baselines(folder)
-    assert [row["name"] for row in result["rows"]] == ["hsml", "maml", "ridge", "gaussian-process", "global"]
-    assert (result["num_tasks"], result["num_draws"]) == (3, 5)
-    run, *others = result["rows"]
+    assert [row.name for row in result.rows] == ["hsml", "maml", "ridge", "gaussian-process", "global"]
+    assert (result.num_tasks, result.num_draws) == (3, 5)
+    run, *others = result.rows
     own = mg.load(folder)
     again = own.scores(num_tasks=15, seed=0, steps=own.inner_steps, every_step=False).by_step[:, -1]
-    assert run["value"] == pytest.approx(again.mean())
-    assert run["value_ci95"] == pytest.approx(1.96 * again.std(ddof=1) / 3**0.5)
+    assert run.value == pytest.approx(again.mean())
+    assert run.value_ci95 == pytest.approx(1.96 * again.std(ddof=1) / 3**0.5)
     for row in others:
-        assert row["minus_run"]["difference"] == pytest.approx(row["value"] - run["value"])
-    ridge = next(row for row in others if row["name"] == "ridge")
-    assert ridge["value"] < 0.1 < run["value"]  # the tasks are lines, and the run has hardly trained
-    assert result["best"] in ("ridge", "gaussian-process")
+        assert row.minus_run.difference == pytest.approx(row.value - run.value)
+    ridge = next(row for row in others if row.name == "ridge")
+    assert ridge.value < 0.1 < run.value  # the tasks are lines, and the run has hardly trained
+    assert result.best in ("ridge", "gaussian-process")
     assert (folder / "baselines" / "maml" / "best.json").exists()
 
 
@@ -307,10 +307,12 @@ def test_a_support_of_one_class_gives_that_class():
 )
 def test_advice(gap, spread, advice):
     even = np.tile([-1.0, 1.0], 50)
-    scored = {"hsml": (1 + even, {}), "ridge": (1 + even + gap + spread * np.repeat([-1.0, 1.0], 50), {})}
-    result = make_result(scored, np.repeat([0, 1], 50), ("a", "b"), metric="mse")
-    assert result["advice"].startswith(advice)
-    assert result["rows"][1]["minus_run"]["by_family"]["a"]["difference"] == pytest.approx(gap - spread)
+    other = 1 + even + gap + spread * np.repeat([-1.0, 1.0], 50)
+    measured = {"hsml": Measured(1 + even, 1.0), "ridge": Measured(other, 1.0)}
+    result = make_result(measured, np.repeat([0, 1], 50), ("a", "b"), metric="mse", num_draws=1, seed=0)
+    assert result.advice.startswith(advice)
+    assert result.rows[1].minus_run.by_family["a"].difference == pytest.approx(gap - spread)
+    assert files.from_json(Baselines, json.loads(json.dumps(files.as_json(result)))) == result
 
 
 def test_what_is_unknown_is_null():

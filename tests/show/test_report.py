@@ -41,13 +41,14 @@ from metagrove.sources.images import Images
 from metagrove.sources.tables import open_tables
 from metagrove.tables.settings import TableData
 from metagrove.train import checkpoint, folders
+from metagrove.train.records import BestCheckpoint, BlockRecord, GrowthCause, GrowthEvent, ValidationRecord
 from metagrove.train.scores import ci95, paired_difference
 
 SECTIONS = ["result", "training", "clusters", "assignments", "map", "tasks", "growth", "about"]
 EVIL = "<script>alert('x')</script> & \"co\""
 NUM_TASKS = 24
-VALIDATION = {"value": 2.0, "ci95": 0.5, "steps": 1}
-GROWTH = {"clusters": [3, 2, 1], "cause": {"loss_now": 1.25}, "changed": 0.0}
+VALIDATION = ValidationRecord(2.0, 0.5, 1)
+GROWTH = GrowthEvent((2, 2, 1), (3, 2, 1), GrowthCause("loss", 1.0, 1.25, "ratio", ratio=1.25), "random", 0.0)
 
 
 def untrained(config, folder, records=(), *, steps=1):
@@ -59,14 +60,15 @@ def untrained(config, folder, records=(), *, steps=1):
     folders.create(folder, to_json(config), "metagrove train toy-quick --seed 0")
     for record in records:
         folders.append_metrics(folder, record)
-    checkpoint.save(folder, "best", meta, {"step": 20, "validation": VALIDATION | {"steps": steps}, "seconds": 90.0})
+    best = BestCheckpoint(20, dataclasses.replace(VALIDATION, steps=steps))
+    checkpoint.save(folder, "best", meta, {**files.as_json(best), "seconds": 90.0})
     return load(folder)
 
 
 RECORDS = (
-    {"step": 10, "loss": 9.0},
-    {"step": 15, "growth": GROWTH},
-    {"step": 20, "loss": 3.0, "validation": VALIDATION},
+    BlockRecord(10, {"loss": 9.0}),
+    BlockRecord(15, growth=GROWTH),
+    BlockRecord(20, {"loss": 3.0}, VALIDATION),
 )
 
 
@@ -145,7 +147,8 @@ def test_figures_of_a_run_on_curves(curves):
     assert 'class="valid"' in section_of(curves, "training")
     assert section_of(curves, "training").count('class="growth"') == 2  # the event, and the legend
     said = Reader(section_of(curves, "growth")).said()
-    assert "15 3 · 2 · 1 loss now 1.25 0" in said
+    cause = "watched loss, last window 1, this window 1.25, detector ratio, ratio 1.25"
+    assert f"15 3 · 2 · 1 {cause} 0" in said
 
 
 def test_numbers_are_those_of_evaluation(runs, curves):
@@ -155,7 +158,7 @@ def test_numbers_are_those_of_evaluation(runs, curves):
     assert with_ci(float(first.mean()), float(ci95(first))) in said
     assert with_ci(float(second.mean()), float(ci95(second))) in said
     gap = paired_difference(first, second)
-    assert with_ci(gap["difference"], gap["ci95"], signed=True) in said
+    assert with_ci(gap.difference, gap.ci95, signed=True) in said
 
 
 def test_the_same_run_gives_the_same_bytes(runs, curves, tmp_path):

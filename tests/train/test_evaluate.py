@@ -11,8 +11,8 @@ from metagrove import Functions
 from metagrove.errors import InputError
 from metagrove.keys import key_for
 from metagrove.losses import cross_entropy, metric_of, mse
+from metagrove.outer import BATCH
 from metagrove.train.scores import (
-    BATCH,
     Scores,
     best_step,
     ci95,
@@ -32,12 +32,12 @@ SCORES = Scores(
 
 def test_summary_by_hand():
     summary = summarize(SCORES, ("a", "b", "never seen"), step=1, metric="mse")
-    assert summary["by_step"] == [3.0, 2.0]
-    assert summary["value"] == 2.0
-    assert summary["value_ci95"] == pytest.approx(1.96 * np.sqrt(2.0) / 2)  # sd of 1, 1, 4, 2 is √2
-    assert summary["by_family"]["a"]["by_step"] == [3.0, 1.0]
-    assert summary["by_family"]["b"]["num_tasks"] == 2
-    assert "never seen" not in summary["by_family"]
+    assert summary.by_step == [3.0, 2.0]
+    assert summary.value == 2.0
+    assert summary.value_ci95 == pytest.approx(1.96 * np.sqrt(2.0) / 2)  # sd of 1, 1, 4, 2 is √2
+    assert summary.by_family["a"].by_step == [3.0, 1.0]
+    assert summary.by_family["b"].num_tasks == 2
+    assert "never seen" not in summary.by_family
     assert best_step(SCORES, metric_of(mse)) == 1
     assert best_step(SCORES, metric_of(cross_entropy)) == 0  # of accuracies the highest
 
@@ -46,9 +46,9 @@ def test_scores_after_the_last_step_alone():
     last = dataclasses.replace(SCORES, by_step=SCORES.by_step[:, 1:], first_step=1)
     np.testing.assert_array_equal(last.after(1), SCORES.after(1))
     whole, short = (summarize(one, ("a", "b"), step=1, metric="mse") for one in (SCORES, last))
-    assert short["by_step"] == [2.0]
-    assert (short["value"], short["value_ci95"]) == (whole["value"], whole["value_ci95"])
-    assert compare(last, 1, SCORES, 1, ("a", "b"))["difference"] == 0
+    assert short.by_step == [2.0]
+    assert (short.value, short.value_ci95) == (whole.value, whole.value_ci95)
+    assert compare(last, 1, SCORES, 1, ("a", "b")).difference == 0
 
 
 def test_joined_scores_are_as_of_one_set():
@@ -66,21 +66,22 @@ def test_joined_scores_are_as_of_one_set():
 def test_clustering_by_hand():
     """Three of four tasks are in their cluster's commonest family."""
     result = clustering(SCORES)
-    assert result["tasks_by_cluster_and_family"] == [[2, 1], [0, 1]]
-    assert result["purity"] == 0.75
-    assert result["largest_share"] == pytest.approx(0.75)
+    assert result.tasks_by_cluster_and_family == [[2, 1], [0, 1]]
+    assert result.purity == 0.75
+    assert result.largest_share == pytest.approx(0.75)
     mutual = 0.5 * np.log(0.5 / (0.5 * 0.75)) + 0.25 * np.log(0.25 / (0.5 * 0.75)) + 0.25 * np.log(0.25 / (0.5 * 0.25))
     entropies = np.log(2), -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
-    assert result["nmi"] == pytest.approx(mutual / np.mean(entropies))
+    assert result.nmi == pytest.approx(mutual / np.mean(entropies))
     assert clustering(dataclasses.replace(SCORES, shares=None)) is None
 
 
 def test_paired_difference_by_hand():
     other = dataclasses.replace(SCORES, by_step=SCORES.by_step - np.array([[0, 0.5], [0, 0.5], [0, 1.5], [0, 1.5]]))
     result = compare(SCORES, 1, other, 1, ("a", "b"))
-    assert result["difference"] == pytest.approx(1.0)
-    assert result["ci95"] == pytest.approx(1.96 * np.sqrt(1 / 3) / 2)
-    assert result["by_family"]["a"] == {"difference": pytest.approx(0.5), "ci95": pytest.approx(0.0)}
+    assert result.difference == pytest.approx(1.0)
+    assert result.ci95 == pytest.approx(1.96 * np.sqrt(1 / 3) / 2)
+    assert result.by_family["a"].difference == pytest.approx(0.5)
+    assert result.by_family["a"].ci95 == pytest.approx(0.0)
 
 
 def test_ci_covers_the_mean_as_often_as_it_says():

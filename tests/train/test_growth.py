@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import shutil
 
 import equinox as eqx
@@ -11,35 +12,27 @@ import numpy as np
 import optax
 import pytest
 from conftest import TINY_HSML, TINY_TRAINING
-from metagrove.train.novelty import along_the_difference, novelty, welch_t
-from scipy.stats import ttest_ind
 
 from metagrove import MAML, Functions, files, load
-from metagrove.adam import scale_by_aged_adam
+from metagrove.adam import cosine_decay, scale_by_aged_adam
 from metagrove.cli.app import main
 from metagrove.config.config import Config, Growth, check_config
 from metagrove.errors import InputError, RunError
 from metagrove.evaluate.summaries import evaluation
-from metagrove.hsml.cluster import Level
-from metagrove.hsml.grow import grow, shrink
 from metagrove.learner import num_parameters
 from metagrove.losses import cross_entropy
+from metagrove.sources.source import Steady
 from metagrove.sources.stream import Stream
 from metagrove.train import folders
-from metagrove.train import growth as growth_module
 from metagrove.train import loop as train_module
-from metagrove.train.growth import (
-    Watch,
-    change_clusters,
-    compare_windows,
-    describe_growth,
-    grow_now,
-    retire,
-)
+from metagrove.train.growth import describe_growth, grow_if_called_for
+from metagrove.train.growth import grow as growth_module
+from metagrove.train.growth.detect import NoveltyDetector, Observation, RatioDetector, along_the_difference, welch_t
 from metagrove.train.loop import init_state, train
+from metagrove.train.records import BlockRecord, GrowthCause, GrowthState
 from metagrove.train.scores import Scores
 
-LEARNER = dataclasses.replace(TINY_HSML, clusters=(2, 2, 1), aggregator="mean", masses=True)
+LEARNER = dataclasses.replace(TINY_HSML, clusters=(2, 2, 1), aggregator="mean")
 GROWTH = Growth(growth_window=10, growth_threshold=0.01, growth_cooldown=20, growth_start="warm")
 TRAINING = dataclasses.replace(TINY_TRAINING, schedule="constant", warmup_steps=0, log_every=5, growth=GROWTH)
 CONFIG = Config(Stream(timetable=("0: sinusoid line", "1/2: *")), LEARNER, TRAINING)
@@ -57,13 +50,10 @@ def state():
     return dataclasses.replace(fresh, meta=eqx.apply_updates(fresh.meta, updates), opt_state=opt_state)
 
 
-@pytest.mark.parametrize("start", ["random", "warm", "unchanged"])
-@pytest.mark.parametrize("level", [0, 1])
-def test_growing_keeps_every_old_number_bit_for_bit(state, start, level):
-    learner, meta, opt_state = grow(
-        LEARNER, state.meta, state.opt_state, key=KEY, level=level, start=start, place=PLACE
-    )
-    assert learner.clusters == ((3, 2, 1), (2, 3, 1))[level]
+@pytest.mark.parametrize("start", ["random", "warm"])
+def test_growing_keeps_every_old_number_bit_for_bit(state, start):
+    learner, meta, opt_state = LEARNER.grow(state.meta, state.opt_state, key=KEY, start=start, place=PLACE)
+    assert learner.clusters == (3, 2, 1)
     grown = 0
     before, after = (
         jax.tree_util.tree_leaves_with_path((m, o)) for m, o in [(state.meta, state.opt_state), (meta, opt_state)]
@@ -72,30 +62,20 @@ def test_growing_keeps_every_old_number_bit_for_bit(state, start, level):
         assert path == same_path
         if old.shape != new.shape:
             grown += 1
-            assert (f".levels[{level}]") in jax.tree_util.keystr(path)
+            assert ".levels[0]" in jax.tree_util.keystr(path)
             assert new.shape == (3, *old.shape[1:])
             if path[0].idx == 1:  # a moment, or an age: the new row starts at nothing
                 assert not new[2].any()
         np.testing.assert_array_equal(new[: len(old)] if old.shape != new.shape else new, old)
-    assert grown == 4 * 4  # centres, W, b and mass: the parameters, two moments and the ages
+    assert grown == 3 * 4  # centres, W and b: the parameters, two moments and the ages
 
 
 def test_growing_fits_the_learner_it_gives(state):
-    learner, meta, _ = grow(LEARNER, state.meta, state.opt_state, key=KEY)
+    learner, meta, _ = LEARNER.grow(state.meta, state.opt_state, key=KEY)
     drawn = learner.init(Functions().spec, key=KEY)
     assert jax.tree.map(jnp.shape, eqx.filter(meta, eqx.is_array)) == jax.tree.map(
         jnp.shape, eqx.filter(drawn, eqx.is_array)
     )
-
-
-def test_shrinking_undoes_growing(state):
-    grown = grow(LEARNER, state.meta, state.opt_state, key=KEY)
-    learner, meta, opt_state = shrink(*grown, cluster=2)
-    assert learner == LEARNER
-    for back, old in zip(
-        jax.tree.leaves((meta, opt_state)), jax.tree.leaves((state.meta, state.opt_state)), strict=True
-    ):
-        np.testing.assert_array_equal(back, old)
 
 
 @eqx.filter_jit
@@ -104,39 +84,37 @@ def answers(learner, meta):
     return learner.adapt(meta, task.support)[0](task.query.x)
 
 
-def test_an_unchanged_start_changes_no_answer_and_can_learn(state):
-    learner, meta, _ = grow(LEARNER, state.meta, state.opt_state, key=KEY, start="unchanged", place=PLACE)
-    np.testing.assert_allclose(answers(learner, meta), answers(LEARNER, state.meta), rtol=1e-5, atol=1e-6)
-    slope = eqx.filter_jit(eqx.filter_grad(lambda meta: answers(learner, meta).sum()))(meta).cluster.levels[0].mass[2]
-    assert abs(float(slope)) > 0
-
-
-def test_other_starts(state):
+def test_starts(state):
     old = state.meta.cluster.levels[0]
-    _, random, _ = grow(LEARNER, state.meta, state.opt_state, key=KEY)
-    assert (
-        np.abs(answers(dataclasses.replace(LEARNER, clusters=(3, 2, 1)), random) - answers(LEARNER, state.meta)).max()
-        > 0
-    )
-    _, warm, _ = grow(LEARNER, state.meta, state.opt_state, key=KEY, start="warm", place=PLACE)
+    learner, random, _ = LEARNER.grow(state.meta, state.opt_state, key=KEY)
+    assert np.abs(answers(learner, random) - answers(LEARNER, state.meta)).max() > 0
+    _, warm, _ = LEARNER.grow(state.meta, state.opt_state, key=KEY, start="warm", place=PLACE)
     nearest = int(np.square(np.asarray(old.centers) - np.asarray(PLACE)).sum(1).argmin())
     new = warm.cluster.levels[0]
     np.testing.assert_array_equal(new.centers[2], PLACE)
     np.testing.assert_array_equal(new.weight[2], old.weight[nearest])
-    np.testing.assert_array_equal(new.mass, [*old.mass, 1.0])
 
 
-def test_what_cannot_grow_or_shrink_is_refused(state):
-    with pytest.raises(InputError, match=r"level 3 of \(2, 2, 1\) has one cluster and cannot grow"):
-        grow(LEARNER, state.meta, state.opt_state, key=KEY, level=2)
+def test_what_cannot_grow_is_refused(state):
+    alone = dataclasses.replace(LEARNER, clusters=(1,))
+    with pytest.raises(InputError, match="first level has one cluster cannot grow"):
+        alone.grow(alone.init(Functions().spec, key=KEY), (), key=KEY)
     with pytest.raises(InputError, match="needs the place"):
-        grow(LEARNER, state.meta, state.opt_state, key=KEY, start="warm")
-    with pytest.raises(InputError, match="no cluster to spare"):
-        shrink(LEARNER, state.meta, state.opt_state, cluster=0)
-    without = dataclasses.replace(LEARNER, masses=False)
-    plain = without.init(Functions().spec, key=KEY)
-    with pytest.raises(InputError, match="masses=True"):
-        grow(without, plain, (), key=KEY, start="unchanged", place=PLACE)
+        LEARNER.grow(state.meta, state.opt_state, key=KEY, start="warm")
+
+
+def test_what_a_learner_says_of_its_clusters(state):
+    maml = MAML()
+    assert (maml.clusters, maml.cluster_centers(None)) == ((), None)
+    np.testing.assert_array_equal(maml.cluster_space(None, PLACE), PLACE)
+    assert maml.with_clusters(()) is maml
+    with pytest.raises(InputError, match=r"MAML has no clusters, got \(2, 1\)"):
+        maml.with_clusters((2, 1))
+    with pytest.raises(InputError, match="MAML has no clusters and cannot grow"):
+        maml.grow(None, None, key=KEY)
+    assert LEARNER.with_clusters((5, 2, 1)).clusters == (5, 2, 1)
+    np.testing.assert_array_equal(LEARNER.cluster_centers(state.meta), state.meta.cluster.levels[0].centers)
+    np.testing.assert_array_equal(LEARNER.cluster_space(state.meta, PLACE), PLACE)
 
 
 def test_aged_adam_is_adam_until_something_is_born():
@@ -162,42 +140,45 @@ def test_a_row_born_late_takes_a_first_step_of_the_usual_size():
     assert state.age[:, 0].tolist() == [1001, 1]
 
 
-def test_ratio_and_welch_by_hand():
-    before = [[10.0, 2.0], [10.0, 3.0], [20.0, 2.5]]
-    now = [[10.0, 3.0], [10.0, 4.0], [20.0, 3.5]]
-    paper = Growth(growth_window=40, growth_threshold=1.25)
-    cause = compare_windows(before, now, paper, higher_is_better=False)
-    assert (cause["last_window"], cause["this_window"], cause["ratio"], cause["grow"]) == (2.5, 3.5, 1.4, True)
-    assert not compare_windows(before, now, dataclasses.replace(paper, growth_threshold=1.41), higher_is_better=False)[
-        "grow"
-    ]
-    accuracy = dataclasses.replace(paper, growth_threshold=0.85)
-    assert compare_windows(now, before, accuracy, higher_is_better=True)["grow"]  # .71 of what it was
-    assert not compare_windows(before, now, accuracy, higher_is_better=True)["grow"]
-    first, second = [3.0, 4.0, 3.5], [2.0, 3.0, 2.5, 2.2]
-    assert welch_t(first, second) == pytest.approx(ttest_ind(first, second, equal_var=False).statistic)
-    welch = Growth(growth_window=40, growth_detector="welch", growth_t=2.0)
-    assert compare_windows(before, now, welch, higher_is_better=False)["grow"]
-    assert not compare_windows(now, before, welch, higher_is_better=False)["grow"]
-    assert compare_windows(now, before, welch, higher_is_better=True)["grow"]
+def test_cosine_decay_is_optaxs_bit_for_bit_though_its_length_is_data():
+    decay = jax.jit(lambda counts, steps: jax.lax.map(cosine_decay(0.001, steps), counts))
+    for steps in (40, 5500):
+        counts = jnp.arange(steps + 2)
+        expected = jax.jit(lambda counts, steps=steps: jax.lax.map(optax.cosine_decay_schedule(0.001, steps), counts))
+        np.testing.assert_array_equal(decay(counts, jnp.asarray(steps)), expected(counts))
 
 
-def test_windows_rest_after_the_start_and_after_a_growth():
-    watch, growth = Watch(), Growth(growth_window=20, growth_threshold=1.25, growth_cooldown=50)
-    losses = {10: 1, 20: 1, 30: 9, 40: 9, 50: 9, 60: 9, 70: 20, 80: 20}
-    caused = {step: watch.see({"step": step, "loss": float(loss)}, growth) for step, loss in losses.items()}
-    assert {step for step, cause in caused.items() if cause} == {80}  # 40 is within 50 of the start
-    watch.last_growth = 80
-    assert not any(watch.see({"step": step, "loss": 99.0}, growth) for step in (90, 100))
+BEFORE = [[10.0, 2.0], [10.0, 3.0], [20.0, 2.5]]
+NOW = [[10.0, 3.0], [10.0, 4.0], [20.0, 3.5]]
 
 
-def test_clusters_that_nothing_uses_retire(state):
-    grown = grow(LEARNER, state.meta, state.opt_state, key=KEY)
-    shares = np.array([0.5, 0.004, 0.496])
-    learner, meta, _, gone = retire(*grown, shares, Growth(retire_below=0.01))
-    assert (learner.clusters, gone) == ((2, 2, 1), [1])
-    np.testing.assert_array_equal(meta.cluster.levels[0].centers[1], grown[1].cluster.levels[0].centers[2])
-    assert retire(*grown, np.array([0.001, 0.002, 0.997]), Growth(retire_below=0.01))[3] == [0]  # two always stay
+def test_ratio_by_hand():
+    cause, grows = RatioDetector(40, 1.25).compare(BEFORE, NOW, "loss")
+    assert (cause, grows) == (GrowthCause("loss", 2.5, 3.5, "ratio", ratio=1.4), True)
+    assert not RatioDetector(40, 1.41).compare(BEFORE, NOW, "loss")[1]
+    assert RatioDetector(40, 0.85).compare(NOW, BEFORE, "accuracy")[1]  # .71 of what it was
+    assert not RatioDetector(40, 0.85).compare(BEFORE, NOW, "accuracy")[1]
+
+
+def test_welch_t_by_hand():
+    first, second = np.array([3.0, 4.0, 3.5]), np.array([2.0, 3.0, 2.5, 2.2])
+    by_hand = (first.mean() - second.mean()) / np.sqrt(first.var(ddof=1) / 3 + second.var(ddof=1) / 4)
+    assert welch_t(first, second) == pytest.approx(by_hand, rel=1e-12)
+
+
+def observed(step, loss, *, can_grow=True):
+    return Observation(BlockRecord(step, {"loss": float(loss)}), LEARNER, None, Steady(Functions()), can_grow, KEY, 4)
+
+
+def test_windows_are_remembered_within_the_cool_down():
+    state, detector = GrowthState(), RatioDetector(20, 1.25)
+    losses, called = {10: 1, 20: 1, 30: 9, 40: 9, 50: 9, 60: 9, 70: 20, 80: 20}, set()
+    for step, loss in losses.items():
+        state, cause = detector.observe(state, observed(step, loss, can_grow=step >= 50))
+        called |= {step} if cause else set()
+    assert called == {80}  # 40 is within the cool-down, and at 60 nothing has changed since
+    again = files.from_json(GrowthState, files.as_json(state))
+    assert again == state == GrowthState((), ((10.0, 20.0), (10.0, 20.0)), 0, 80)
 
 
 @pytest.fixture(scope="module")
@@ -209,19 +190,34 @@ def finished(tmp_path_factory):
 
 def test_a_run_that_grows_tells_when_and_why(finished):
     records = folders.read_metrics(finished)
-    events = [r for r in records if "growth" in r]
-    assert [r["step"] for r in events] == [20]
-    event = events[0]["growth"]
-    assert (event["from"], event["clusters"], event["start"]) == ([2, 2, 1], [3, 2, 1], "warm")
-    losses = {r["step"]: r["loss"] for r in records if "loss" in r}
-    assert event["cause"]["watched"] == "loss"
-    assert event["cause"]["last_window"] == pytest.approx((losses[5] + losses[10]) / 2)
-    assert event["cause"]["this_window"] == pytest.approx((losses[15] + losses[20]) / 2)
-    assert event["changed"] > 0
-    assert records[0]["step"] == 0
-    shares = [r["validation"]["shares"] for r in records if "validation" in r]
+    (grown,) = (r for r in records if r.growth)
+    event = grown.growth
+    assert (grown.step, event.before, event.clusters, event.start) == (20, (2, 2, 1), (3, 2, 1), "warm")
+    losses = {r.step: r.means["loss"] for r in records if r.means}
+    assert event.cause.watched == "loss"
+    assert event.cause.last_window == pytest.approx((losses[5] + losses[10]) / 2)
+    assert event.cause.this_window == pytest.approx((losses[15] + losses[20]) / 2)
+    assert event.changed > 0
+    assert records[0].step == 0
+    shares = [r.validation.shares for r in records if r.validation]
     assert [len(one) for one in shares] == [2, 2, 3]  # at 0, 20 (before it grew) and 40
-    assert set(records[-1]["validation"]["by_family"]) == {"sinusoid", "line", "quadratic", "cubic"}
+    assert set(records[-1].validation.by_family) == {"sinusoid", "line", "quadratic", "cubic"}
+
+
+def test_the_keys_of_metrics_stay_as_they_are(finished):
+    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    assert list(lines[0]) == ["step", "validation"]
+    line = next(line for line in lines if "growth" in line)
+    assert [key for key in line if key in ("step", "loss", "gradient_norm", "validation", "growth")] == [
+        "step",
+        "gradient_norm",
+        "loss",
+        "validation",
+        "growth",
+    ]
+    assert list(line["validation"]) == ["value", "ci95", "steps", "by_family", "nmi", "shares"]
+    assert list(line["growth"]) == ["from", "clusters", "cause", "start", "changed"]
+    assert list(line["growth"]["cause"]) == ["watched", "last_window", "this_window", "detector", "ratio"]
 
 
 def test_a_grown_run_is_loaded_evaluated_and_drawn(finished, tmp_path):
@@ -229,8 +225,11 @@ def test_a_grown_run_is_loaded_evaluated_and_drawn(finished, tmp_path):
     assert run.config.learner.clusters == (3, 2, 1)
     assert num_parameters(run.meta) > num_parameters(init_state(CONFIG).meta)
     result = evaluation(run, num_tasks=20, seed=0)
-    assert result["growth"][0]["step"] == 20
-    assert set(result["transfer"]["by_family"]["forward"]) == {"quadratic", "cubic"}
+    assert result.stream.growth[0].step == 20
+    assert set(result.stream.transfer.by_family["forward"]) == {"quadratic", "cubic"}
+    told = files.as_json(result)
+    assert {"run", "value", "by_family", "clusters", "growth", "transfer", "checkpoint"} <= set(told)
+    assert told["growth"][0]["from"] == [2, 2, 1]
     assert main(["show", str(finished), "--out", str(tmp_path)]) == 0
     assert (tmp_path / "stream.png").stat().st_size > 10_000
 
@@ -243,7 +242,7 @@ def test_resume_across_a_growth_is_bit_for_bit(finished, tmp_path, monkeypatch, 
 
     def count(folder, record):
         append(folder, record)
-        asked.extend([True] if record["step"] == step else [])
+        asked.extend([True] if record.step == step else [])
 
     with monkeypatch.context() as patched:
         patched.setattr(folders, "append_metrics", count)
@@ -265,15 +264,12 @@ def test_in_a_stream_the_best_checkpoint_is_of_the_last_phase(finished):
     ("config", "message"),
     [
         (dataclasses.replace(CONFIG, learner=MAML()), "growth_window must be 0 for MAML: it has no clusters"),
-        (CONFIG.with_settings(growth_start="unchanged", masses=False), "needs --masses"),
-        (CONFIG.with_settings(growth_start="unchanged", growth_parents=True), "--no-growth-parents"),
-        (CONFIG.with_settings(growth_window=0, retire_below=0.1), "retire_below needs a growth_window"),
         (CONFIG.with_settings(loss=cross_entropy, growth_threshold=1.25), "must be below 1 for an accuracy"),
         (CONFIG.with_settings(steps=1), "rising starts below --steps 1"),
         (CONFIG.with_settings(log_every=0), "log_every must be at least 1"),
         (CONFIG.with_settings(growth_window=12), "must be a multiple of log_every, got 12"),
-        (CONFIG.with_settings(growth_detector="welch"), "at least 3 times log_every"),
         (CONFIG.with_settings(clusters=(1,)), "must begin with two or more to grow"),
+        (CONFIG.with_settings(gate_on_assignments=True), "growth_window must be 0 with start_tasks or gate_on"),
         (CONFIG.with_settings(growth_threshold=0.0), "growth_threshold must be positive"),
         (CONFIG.with_settings(growth_probe=3), "growth_probe must be at least 4, got 3"),
     ],
@@ -291,64 +287,44 @@ def test_a_count_of_clusters_that_does_not_fit_the_weights_is_refused(finished, 
         load(tmp_path / "run")
 
 
-def test_far_centres_of_no_mass_leave_the_others_alone():
-    """A cluster of mass 0 sits on the task, the others are so far that e^(-d²/2) is nothing beside 1."""
-    level = Level(3, 2, 1.0, learn_scales=False, masses=True, key=KEY)
-    far, mass = jnp.array([[9.0, 9.0], [20.0, 0.0], [0.0, 0.0]]), jnp.array([1.0, 1.0, 0.0])
-    level = eqx.tree_at(lambda one: (one.centers, one.mass), level, (far, mass))
-    np.testing.assert_allclose(level.assign(jnp.zeros((1, 2))), [[1.0, 0.0, 0.0]], atol=1e-6)
-
-
-def test_what_nothing_uses_retires_and_novelty_grows(state, monkeypatch):
+def test_novelty_looks_at_window_ends_and_grows(state, monkeypatch):
     """One block of training after another, as `train` shows them; answers and what is found of tasks are made up."""
-    growth = Growth(growth_window=15, growth_cooldown=15, growth_detector="novelty", growth_t=5.0, retire_below=0.05)
-    learner, meta, opt_state = grow(LEARNER, state.meta, state.opt_state, key=KEY)
-    config = dataclasses.replace(CONFIG, learner=learner, training=dataclasses.replace(TRAINING, growth=growth))
-    state = dataclasses.replace(state, meta=meta, opt_state=opt_state)
-    answers, found = {3: 1.0, 2: 1.5}, {15: 1.0, 30: 4.9, 45: 5.1}
-    monkeypatch.setattr(
-        growth_module,
-        "validation_scores",
-        lambda config, _: Scores(
-            np.ones((1, 1)), np.zeros(1), None, 0, np.array([[answers[config.learner.clusters[0]]]])
-        ),
-    )
-    monkeypatch.setattr(
-        growth_module,
-        "novelty",
-        lambda _l, _m, _t, since, step, _c, *, key: (
-            looks.append((int(since), int(step)))
-            or {
-                "watched": "embedding",
-                "last_window": 0.0,
-                "this_window": 1.0,
-                "t": found[int(step)],
-            }
-        ),
-    )
-    watch, told, looks = dataclasses.asdict(Watch()), [], []
-    shares = {"validation": {"shares": [0.6, 0.38, 0.02]}}
-    for step in range(5, 50, 5):
-        record = {"step": step, "loss": 1.0, **(shares if step in (10, 20) else {})}
-        state = dataclasses.replace(state, step=jnp.asarray(step))
-        config, state = change_clusters(config, state, Functions(), record, watch)
-        told += [(step, record["growth"])] if "growth" in record else []
-    (first, retired), (second, grown) = told
-    assert (first, retired["clusters"], retired["cause"]["retired"]) == (20, [2, 2, 1], [2])  # at 10 it still rests
-    assert retired["changed"] == 0.5
-    assert (second, grown["clusters"], grown["cause"]["watched"]) == (45, [3, 2, 1], "embedding")
-    assert state.meta.cluster.levels[0].centers.shape == (3, 6)
+    growth = Growth(growth_window=15, growth_cooldown=15, growth_detector="novelty", growth_t=5.0)
+    config = dataclasses.replace(CONFIG, training=dataclasses.replace(TRAINING, growth=growth))
+    answers, found, looks = {2: 1.0, 3: 1.5}, {15: 1.0, 30: 4.9, 45: 5.1}, []
+
+    def scores(config, _):
+        return Scores(np.ones((1, 1)), np.zeros(1), None, 0, np.array([[answers[config.learner.clusters[0]]]]))
+
+    def compare(_, seen, *, since):
+        looks.append((since, seen.record.step))
+        return GrowthCause("embedding", 0.0, 1.0, "novelty", t=found[seen.record.step])
+
+    monkeypatch.setattr(growth_module, "validation_scores", scores)
+    monkeypatch.setattr(NoveltyDetector, "compare", compare)
+    grown, told = (config, state.meta, state.opt_state, GrowthState()), []
+    for step in range(5, 60, 5):
+        config, meta, opt_state, watch = grown
+        *grown, event = grow_if_called_for(
+            config, meta, opt_state, Steady(Functions()), BlockRecord(step, {"loss": 1.0}), watch
+        )
+        told += [(step, event)] if event else []
+    ((step, event),) = told
+    assert (step, event.clusters, event.cause.watched, event.changed) == (45, (3, 2, 1), "embedding", 0.5)
+    assert grown[1].cluster.levels[0].centers.shape == (3, 6)
     assert looks == [(0, 15), (15, 30), (30, 45)]
-    assert "1 that nothing used retired; answers changed by 50.0 %" in describe_growth(retired)
-    assert "embedding from 0.000 to 1.000 (t 5.1)" in describe_growth(grown)
+    said = "clusters (2, 2, 1) -> (3, 2, 1), embedding from 0.000 to 1.000 (t 5.1); answers changed by 50.0 %"
+    assert describe_growth(event) == said
 
 
 def test_tasks_of_other_kinds_are_told_from_the_same_kinds_by_their_embeddings(state):
     """Of a stream whose tasks change at its middle, under a model that has learned nothing yet."""
-    training = dataclasses.replace(TRAINING, steps=100, growth=dataclasses.replace(GROWTH, growth_probe=400))
-    stream = Stream(timetable=("0: sinusoid", "1/2: sinusoid line")).split("train")
+    schedule = Stream(timetable=("0: sinusoid", "1/2: sinusoid line")).schedule(100)
+    detector = NoveltyDetector(window=10, least_t=5.0, num_tasks=400)
     found = {
-        (since, step): novelty(LEARNER, state.meta, stream, *map(jnp.asarray, (since, step)), training, key=KEY)["t"]
+        (since, step): detector.compare(
+            Observation(BlockRecord(step), LEARNER, state.meta, schedule, True, KEY, 400), since=since
+        ).t
         for since, step in ((0, 50), (50, 51), (0, 90), (51, 90))
     }
     assert min(found[50, 51], found[0, 90]) > 5 > max(abs(found[0, 50]), abs(found[51, 90]))
@@ -361,12 +337,3 @@ def test_where_nothing_has_changed_novelty_is_a_plain_t():
     ]
     assert abs(np.mean(t)) < 0.3
     assert 0.8 < np.std(t) < 1.2
-
-
-def test_parents_grow_where_they_have_become_narrow():
-    learner = dataclasses.replace(LEARNER, clusters=(4, 2, 1))
-    meta = learner.init(Functions().spec, key=KEY)
-    for parents, expected in ((False, (5, 2, 1)), (True, (5, 3, 1))):
-        growth = Growth(growth_window=10, growth_parents=parents)
-        training = dataclasses.replace(TRAINING, growth=growth)
-        assert grow_now(learner, meta, (), Functions(), training, key=KEY)[0].clusters == expected

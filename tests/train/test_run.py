@@ -15,14 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TINY
+from conftest import LEARNERS, TINY
 
 from metagrove import files
 from metagrove.errors import DivergedError, InputError, RunError
 from metagrove.losses import metric_of, mse
+from metagrove.sources.source import Steady
+from metagrove.sources.stream import Stream
 from metagrove.train import checkpoint, folders, progress
 from metagrove.train import loop as train_module
 from metagrove.train.loop import init_state, run_block, train
+from metagrove.train.records import BestCheckpoint, BlockRecord, GrowthState, TrainingProgress
 from metagrove.train.scores import Scores, best_step
 
 
@@ -62,13 +65,16 @@ def test_what_a_run_leaves_behind(finished):
     assert about["config"]["learner"]["name"] == "hsml"
     assert set(about["provenance"]) == {"command", "versions", "hardware"}
     records = folders.read_metrics(finished)
-    assert [r["step"] for r in records] == [10, 20, 30, 40]
-    assert all(np.isfinite(r["loss"]) and r["reconstruction_loss"] > 0 for r in records)
-    checks = {r["step"]: r["validation"] for r in records if "validation" in r}
+    assert [r.step for r in records] == [10, 20, 30, 40]
+    assert all(np.isfinite(r.means["loss"]) and r.means["reconstruction_loss"] > 0 for r in records)
+    checks = {r.step: r.validation for r in records if r.validation}
     assert list(checks) == [20, 40]
-    best = files.read_json(finished / "best.json")
-    assert best["validation"] == checks[best["step"]]
-    assert best["validation"]["value"] == min(check["value"] for check in checks.values())
+    best = files.from_json(BestCheckpoint, files.read_json(finished / "best.json"))
+    assert best.validation == checks[best.step]
+    assert best.validation.value == min(check.value for check in checks.values())
+    so_far = files.from_json(TrainingProgress, files.read_json(finished / "last.json"))
+    assert (so_far.best, so_far.watch) == (best, GrowthState())
+    assert min(so_far.seconds, so_far.steps_per_second, so_far.peak_memory_mb) > 0
     assert sorted(p.suffix for p in finished.glob("*-*")) == [".safetensors", ".safetensors"]
 
 
@@ -93,7 +99,34 @@ def test_where_blocks_end_does_not_matter(finished, tmp_path):
 
 def test_seeds_differ(finished, tmp_path):
     train(TINY.with_settings(seed=1, steps=10), tmp_path)
-    assert folders.read_metrics(tmp_path)[0]["loss"] != folders.read_metrics(finished)[0]["loss"]
+    assert folders.read_metrics(tmp_path)[0].means["loss"] != folders.read_metrics(finished)[0].means["loss"]
+
+
+def test_another_seed_or_length_compiles_nothing_anew():
+    traces = []
+
+    def counted(prediction, y, mask):
+        traces.append(y)
+        return mse(prediction, y, mask)
+
+    learner, stop = dataclasses.replace(LEARNERS["maml"], loss=counted), jnp.asarray(2, jnp.int32)
+    stream, losses, counts = Stream(timetable=("0: line", "1/2: *")), [], []
+    for settings in ({}, {"seed": 1}, {"steps": 60}, {"log_every": 1, "validate_every": 5, "validation_tasks": 3}):
+        training = dataclasses.replace(TINY.training, **settings)
+        state = init_state(dataclasses.replace(TINY, learner=learner))
+        _, block = run_block(learner, stream.schedule(training.steps), training, state, stop)
+        losses.append(float(block.means["loss"]))
+        counts.append(len(traces))
+    assert len(set(counts)) == 1
+    assert losses[0] != losses[1]
+    assert losses[0] == losses[3]
+
+
+def test_a_callback_is_called_with_every_logged_block(tmp_path):
+    seen = []
+    assert train(TINY.with_settings(steps=20), tmp_path, callback=seen.append)
+    assert [record.step for record in seen] == [10, 20]
+    assert seen == folders.read_metrics(tmp_path)
 
 
 @pytest.mark.parametrize("moment", ["weights", "json"])
@@ -123,7 +156,7 @@ def test_killed_without_warning_goes_on_from_the_last_checkpoint(finished, tmp_p
 
     def die(folder, record):
         real(folder, record)
-        if record["step"] == 30:
+        if record.step == 30:
             raise MemoryError  # nothing in the loop catches this, as nothing catches SIGKILL
 
     monkeypatch.setattr(folders, "append_metrics", die)
@@ -175,7 +208,7 @@ def test_validation_that_is_not_finite_stops_the_run():
 def test_state_before_a_nan_is_kept():
     config = dataclasses.replace(TINY, learner=dataclasses.replace(TINY.learner, loss=diverging))
     start = init_state(config)
-    state, block = run_block(config.learner, config.source, config.training, start, jnp.asarray(40, jnp.int32))
+    state, block = run_block(config.learner, Steady(config.source), config.training, start, jnp.asarray(40, jnp.int32))
     assert int(state.step) < 40
     assert not bool(block.finite["loss"])
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.meta))
@@ -274,7 +307,7 @@ def test_a_real_ctrl_c_leaves_cleanly_with_code_130(tmp_path):
 def test_progress_tells_slow_steps_from_none(rate, shown, capsys, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", -1.0)
     with progress.Progress(100, start=0) as bar:
-        bar.show({"step": 10, "loss": 1.5}, steps_per_second=rate)
+        bar.show(BlockRecord(10, {"loss": 1.5}), steps_per_second=rate)
     assert f"step 10/100  loss 1.5000  {shown}" in capsys.readouterr().err
 
 

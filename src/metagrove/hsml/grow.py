@@ -58,7 +58,7 @@ def new_cluster(
 def append(meta: Tree, row: Mapping[str, Array]) -> Tree:
     """The tree with a row added to each array of the first level that has one for each cluster."""
 
-    def arrays(tree: Any) -> list[Array]:
+    def arrays(tree: Any) -> list[Any]:
         return [getattr(first_level(tree), name) for name in ARRAYS]
 
     def longer(array: Array, added: Array) -> Array:

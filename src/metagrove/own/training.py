@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from metagrove import files
 from metagrove.config.config import Config
+from metagrove.config.encoding import learner_from_json
 from metagrove.config.own_data import cluster_candidates, table_config
 from metagrove.config.presets import default_learner
 from metagrove.config.registry import class_named
@@ -178,8 +179,9 @@ def run_job(job: Job, note: Note) -> Run | None:
 def find_clusters(job: Job, note: Note) -> Config | None:
     """Use the clusters of the run to resume, or select them for a new run."""
     if job.resume and (job.folder / "run.json").exists():
-        stored = files.read_json(job.folder / "run.json")["config"]["learner"]
-        return job.config.with_settings(clusters=tuple(stored["clusters"]))
+        stored = files.read_json(job.folder / "run.json")
+        learner = learner_from_json(stored["config"]["learner"], file_format=stored["format"])
+        return job.config.with_settings(clusters=learner.clusters)
     num_tasks = len(job.config.source.task_names("train"))
     return choose_clusters(job.config, cluster_candidates(num_tasks), note)
 

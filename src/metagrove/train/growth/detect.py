@@ -147,7 +147,7 @@ def welch_t(first: np.ndarray, second: np.ndarray) -> float:
     """Welch's t statistic, (mean₁ - mean₂) / √(s₁²/n₁ + s₂²/n₂)."""
     from scipy.stats import ttest_ind
 
-    result: Any = ttest_ind(first, second, equal_var=False)
+    result: Any = ttest_ind(first, second, equal_var=False)  # the stubs lack its attributes
     return float(result.statistic)
 
 
