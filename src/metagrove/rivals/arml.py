@@ -27,7 +27,7 @@ from metagrove.task import Examples, Spec
 
 
 class Graph(eqx.Module):
-    """The knowledge graph's vertices, and the weights of edges and propagation."""
+    """Vertices of the knowledge graph, and the weights of edges and propagation."""
 
     vertices: Float[Array, "g d"]
     task_edge: Linear
@@ -44,12 +44,12 @@ class Graph(eqx.Module):
         self.scale = scale
 
     def links(self, prototypes: Float[Array, "k d"]) -> Float[Array, "k g"]:
-        """A_S; rows sum to 1."""
+        """Compute A_S; rows sum to 1."""
         offsets = (prototypes[:, None] - self.vertices[None]) / self.scale
         return jax.nn.softmax(-jnp.square(offsets).sum(-1) / 2, axis=-1)
 
     def propagate(self, prototypes: Float[Array, "k d"]) -> Float[Array, "k d"]:
-        """Ĉ: what the prototypes become when each hears all others and all vertices."""
+        """Compute Ĉ: prototypes after one layer of message passing from all prototypes and vertices."""
         links = self.links(prototypes)
         edges = edge_weights(self.task_edge, prototypes), edge_weights(self.knowledge_edge, self.vertices)
         adjacency = jnp.block([[edges[0], links], [links.T, edges[1]]])
@@ -71,7 +71,10 @@ class ARMLMeta(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class ARML(GradientLearner):
-    """Tailors a shared initialisation by prototypes that draw on a learned graph of knowledge."""
+    """ARML: gates a shared initialisation by prototypes that attend to a learned meta-knowledge graph.
+
+    From Automated Relational Meta-learning (Yao et al. 2020).
+    """
 
     prototypes: int = 4
     """Soft prototypes of a task; of images there is one a class."""
@@ -133,7 +136,7 @@ class ARML(GradientLearner):
 
 
 def find_prototypes(meta: ARMLMeta, support: Examples) -> Float[Array, "k d"]:
-    """The task's prototypes: soft ones of a table, a class each of images."""
+    """Compute the prototypes of a task: soft ones for vectors, one per class for images."""
     if isinstance(meta.example_net, ImageEncoder):
         members = support.y * support.mask[:, None]
         return members.T @ meta.example_net(support.x, support.y) / jnp.maximum(members.sum(0), 1)[:, None]
@@ -145,20 +148,20 @@ def find_prototypes(meta: ARMLMeta, support: Examples) -> Float[Array, "k d"]:
 def soft_prototypes(
     prototype_net: Linear, example_embeddings: Float[Array, "n d"], mask: Bool[Array, " n"]
 ) -> Float[Array, "k d"]:
-    """Each prototype is a weighted mean of the examples."""
+    """Compute prototypes as softmax-weighted means of the examples."""
     weights = jax.nn.softmax(prototype_net(example_embeddings), axis=0, where=mask[:, None])
     return weights.T @ example_embeddings
 
 
 def edge_weights(edge: Linear, nodes: Float[Array, "k d"]) -> Float[Array, "k k"]:
-    """How strongly nodes hear each other: a sigmoid of a linear function of |difference|."""
+    """Compute edge weights: a sigmoid of a linear function of the absolute difference of two nodes."""
     return jax.nn.sigmoid(edge(jnp.abs(nodes[:, None] - nodes[None]))[..., 0])
 
 
 def autoencode(
     aggregator: RecurrentAggregator, rows: Float[Array, "k d"]
 ) -> tuple[Float[Array, " e"], Float[Array, ""]]:
-    """The rows' embedding, and how badly they are given back."""
+    """Compute the embedding of the rows and the reconstruction loss."""
     everything = jnp.ones(len(rows), bool)
     embedding, reconstruction = aggregator(rows, everything)
     return embedding, mse(reconstruction, rows, everything)

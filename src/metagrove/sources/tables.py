@@ -39,7 +39,7 @@ class Tables(TableData, Source):
     """Regression or classification tasks from a user's own tables; `open_tables` creates it from files.
 
     Example:
-        >>> import metagrove as mg
+        >>> from metagrove.sources.tables import open_tables
         >>> from metagrove.tables.settings import TableData
         >>> data = TableData(tasks="sensors.csv", task_column="sensor", target=("y",))
         >>> source, notes = open_tables(data)  # doctest: +SKIP
