@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tyro
 
-from metagrove.cli.adapt import Adapt, Export, Predict
+from metagrove.cli.adapt import OLD_FLAGS, Adapt, Export, Predict
 from metagrove.compilation_cache import enable_compilation_cache
 from metagrove.config.config import LEARNERS, Config
 from metagrove.config.presets import PRESETS, preset
@@ -190,6 +190,8 @@ COMMANDS = {
     "demo": Demo,
     "reproduce": Reproduce,
 }
+OLD_SPELLINGS = {"adapt": OLD_FLAGS, "predict": OLD_FLAGS}
+"""Of each command, flags that were renamed; the old ones still work, and help does not show them."""
 FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed)
 USAGE = """\
 metagrove learns how to learn from many small problems that are not all alike.
@@ -256,6 +258,7 @@ def dispatch(args: list[str]) -> int:
 
             return data(rest, FLAT)
         case [command, *rest] if command in COMMANDS:
+            rest = with_new_flags(rest, OLD_SPELLINGS.get(command, {}))
             return tyro.cli(COMMANDS[command], args=rest, prog=f"metagrove {command}", config=FLAT)() or 0
         case _:
             command = args[0]
@@ -294,6 +297,12 @@ def train(args: list[str]) -> int:
     done = train_into(settings.config, folder, resume=settings.resume, command=command)
     print(f"trained: {folder}" if done else f"stopped, nothing lost; go on with: {again}", file=sys.stderr)
     return 0 if done else STOPPED
+
+
+def with_new_flags(args: list[str], renamed: dict[str, str]) -> list[str]:
+    """The arguments, `--old VALUE` and `--old=VALUE` spelled as they are now."""
+    parts = [arg.partition("=") for arg in args]
+    return [renamed.get(flag, flag) + sign + value for flag, sign, value in parts]
 
 
 def take_option(args: list[str], option: str) -> tuple[str | None, list[str]]:

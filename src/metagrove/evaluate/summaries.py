@@ -7,10 +7,11 @@ from metagrove.config.config import to_json
 from metagrove.errors import InputError
 from metagrove.evaluate.transfer import growth_events, transfer
 from metagrove.losses import best_of, metric_of
+from metagrove.nets.predictors import Statistics
 from metagrove.serve.run import Run
 from metagrove.sources.stream import Stream
 from metagrove.train import folders
-from metagrove.train.scores import compare, summarize
+from metagrove.train.scores import compare, summarize, value_by_family
 
 
 def evaluation(run: Run, *, num_tasks: int, seed: int) -> dict[str, Any]:
@@ -18,14 +19,30 @@ def evaluation(run: Run, *, num_tasks: int, seed: int) -> dict[str, Any]:
     scores = run.scores(num_tasks=num_tasks, seed=seed)
     summary = summarize(scores, run.config.source.family_names, step=run.inner_steps, metric=run.metric)
     story = stream_story(run, folders.read_metrics(run.folder))
+    by_statistics = image_statistics(run, num_tasks=num_tasks, seed=seed) if run.config.source.spec.is_image else {}
     return {
         "run": run.folder.name,
         "learner": learner_name(run),
         "seed": seed,
         **summary,
         **story,
+        **by_statistics,
         "checkpoint": run.about,
     }
+
+
+STATISTICS: dict[str, Statistics] = {"transductive": "query", "support statistics": "support"}
+"""What both figures of an image run are called."""
+
+
+def image_statistics(run: Run, *, num_tasks: int, seed: int) -> dict[str, Any]:
+    """Of a run on images, the mean after the chosen inner steps under both statistics, and their paired difference."""
+    step, names = run.inner_steps, run.config.source.family_names
+    how = {"num_tasks": num_tasks, "seed": seed, "steps": step, "every_step": False}
+    scores = {name: run.scores(statistics=statistics, **how) for name, statistics in STATISTICS.items()}
+    found = {name: value_by_family(one, names, step=step) for name, one in scores.items()}
+    paired = compare(scores["support statistics"], step, scores["transductive"], step, names)
+    return {"statistics": {**found, "support statistics minus transductive": paired}}
 
 
 def stream_story(run: Run, records: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -33,6 +33,9 @@ def print_evaluation(result: dict[str, Any]) -> None:
     console = Console()
     console.print(table)
     console.print(f"bold: {result['steps']} inner steps, as chosen on validation tasks; ± is the 95 % CI over tasks")
+    for name in ("transductive", "support statistics") if "statistics" in result else ():
+        one = result["statistics"][name]
+        console.print(f"{name}: {one['value']:.3f}±{one['value_ci95']:.3f} after {result['steps']} inner steps")
     if result["clustering"]:
         agreement = result["clustering"]
         console.print(

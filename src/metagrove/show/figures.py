@@ -20,7 +20,8 @@ from matplotlib.figure import Figure
 from metagrove.errors import InputError
 from metagrove.files import save_error
 from metagrove.losses import metric_of
-from metagrove.serve.run import Adapted, Run
+from metagrove.serve.fitted_task import FittedTask
+from metagrove.serve.run import Run
 from metagrove.sources.source import Source, TaskDraw
 from metagrove.sources.stream import Stream
 from metagrove.task import Task
@@ -170,13 +171,14 @@ def _sample(tasks: TaskDraw, key: PRNGKeyArray) -> Task:
     return tasks.sample(key)
 
 
-def adapt(run: Run, task: Task, *, steps: int | None = None) -> Adapted:
-    """The run fitted to the task's real support rows."""
+def adapt(run: Run, task: Task, *, steps: int | None = None) -> FittedTask:
+    """The run fitted to the task's real support rows; transductive, as its scores are."""
     real = np.asarray(task.support.mask)
-    return run.adapt(np.asarray(task.support.x)[real], np.asarray(task.support.y)[real], steps=steps)
+    rows = np.asarray(task.support.x)[real], np.asarray(task.support.y)[real]
+    return run.adapt(*rows, steps=steps, statistics="query")
 
 
-def heat_map(axes: Axes, tasks: Sequence[Drawn], adapted: Sequence[Adapted]) -> None:
+def heat_map(axes: Axes, tasks: Sequence[Drawn], adapted: Sequence[FittedTask]) -> None:
     """p^{0→k}, eq. (6), of each task; darker is more."""
     if not adapted[0].assignments:
         axes.set_axis_off()
@@ -194,7 +196,7 @@ def heat_map(axes: Axes, tasks: Sequence[Drawn], adapted: Sequence[Adapted]) -> 
 
 
 def curves(
-    figure: Any, tasks: Sequence[Drawn], run: Run, adapted: Sequence[Adapted], others: Sequence[Run], *, columns: int
+    figure: Any, tasks: Sequence[Drawn], run: Run, adapted: Sequence[FittedTask], others: Sequence[Run], *, columns: int
 ) -> None:
     """Truth, support points and every run's fit, a panel for each task, with one legend."""
     panels = np.ravel(figure.subplots(-(-len(tasks) // columns), columns, sharex=True))

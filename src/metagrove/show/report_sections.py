@@ -275,7 +275,7 @@ def drawn_how(told: ReportContext) -> Html | None:
     run, kind = told.run, told.sketcher.kind
     targets = told.sketcher.units.y_names
     names = targets if kind == "agreement" else [one.name for one in told.standings[: 1 + len(told.others)]]
-    spread = kind == "curve" and fit(run, told.seen, 0).adapted.spread(np.zeros((1, 1))) is not None
+    spread = kind == "curve" and fit(run, told.seen, 0).adapted.std(np.zeros((1, 1))) is not None
     return charts.task_legend(kind, names, truth=hasattr(run.config.source, "curve"), spread=spread)
 
 

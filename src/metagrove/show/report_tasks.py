@@ -183,7 +183,7 @@ def _curve(source: Any, key: PRNGKeyArray, x: Array) -> Array:
 
 def spread_band(frame: Frame, adapted: Any, x: np.ndarray, across: np.ndarray, units: Units) -> Html | None:
     """Two standard deviations about a fit, of a learner that knows them."""
-    sd = adapted.spread(x)
+    sd = adapted.std(x)
     if sd is None:
         return None
     value = adapted.predict(x)

@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from jaxtyping import PRNGKeyArray
 
+from metagrove.tables.schema import Schema
 from metagrove.task import Spec, Split, Task
 
 
@@ -52,6 +53,16 @@ class Source(abc.ABC):
     def repeats_tasks(self) -> bool:
         """Are there so few tasks that the same ones are drawn again? Then a score is a task's mean over its draws."""
         return False
+
+    @property
+    def schema(self) -> Schema | None:
+        """What the columns of the tasks' tables mean; None for tasks that are not tables."""
+        return None
+
+    @property
+    def ignored_columns(self) -> tuple[str, ...] | None:
+        """Columns that may stand in a table beside the schema's and are not read; None if that is any."""
+        return ()
 
     def validation_errors(self) -> list[str]:
         """What is wrong with the settings, a line each."""

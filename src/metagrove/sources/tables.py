@@ -36,7 +36,7 @@ MOST_ROWS = 2000
 class Tables(TableData, Source):
     """Tasks of people's own tables. `open_tables` fills in what it finds in the files."""
 
-    schema: tyro.conf.Suppress[Schema] = Schema((), ())
+    schema: tyro.conf.Suppress[Schema] = Schema((), ())  # pyright: ignore[reportIncompatibleMethodOverride]
     """What the columns mean."""
     families: tyro.conf.Suppress[tuple[str, ...]] = ("task",)
     """The kinds of task."""
@@ -54,6 +54,11 @@ class Tables(TableData, Source):
     @property
     def repeats_tasks(self) -> bool:
         return True
+
+    @property
+    def ignored_columns(self) -> tuple[str, ...] | None:
+        """Columns about tasks; any, where the inputs were named."""
+        return None if self.inputs else tuple(filter(None, (self.task_column, self.stratify, self.together)))
 
     def sample(self, key: PRNGKeyArray) -> Task:
         """A training task."""

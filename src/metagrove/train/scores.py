@@ -12,8 +12,9 @@ from jaxtyping import Array, PRNGKeyArray
 
 from metagrove.errors import DivergedError, InputError
 from metagrove.keys import key_for
-from metagrove.learner import Learner, Meta, after_each_step
+from metagrove.learner import Learner, Meta, Predictor, after_each_step
 from metagrove.losses import Metric, metric_of
+from metagrove.nets.predictors import Statistics, bind_support
 from metagrove.outer import over_tasks
 from metagrove.sources.source import Source, TaskDraw
 
@@ -54,16 +55,19 @@ def score_tasks(
     every_step: bool = True,
     task_chunk_size: int = BATCH,
     answers: bool = False,
+    statistics: Statistics | None = None,
 ) -> Scores:
     """Adapt to each task without randomness and score its query set, after every step or after the last alone.
 
-    Task i depends on `key` and i alone.
+    Task i depends on `key` and i alone. `statistics` says whose normalise the query set; by default as in training.
     """
     if num_tasks < 2:
         raise InputError(f"num_tasks must be at least 2 for a confidence interval, got {num_tasks}")
 
     def batch(start: Array, size: int) -> Any:
-        return _score_batch(learner, meta, tasks, key, start, size, steps, every_step, task_chunk_size, answers)
+        return _score_batch(
+            learner, meta, tasks, key, start, size, steps, every_step, task_chunk_size, answers, statistics
+        )
 
     by_step, family, shares, answered = in_batches(batch, num_tasks)
     return Scores(by_step.astype(np.float64), family, shares, first_step=0 if every_step else steps, answers=answered)
@@ -116,6 +120,7 @@ def _score_batch(
     every_step: bool,
     task_chunk_size: int,
     answers: bool,
+    statistics: Statistics | None,
 ):
     score = metric_of(learner.loss).score
 
@@ -123,9 +128,13 @@ def _score_batch(
         task = tasks.sample(jax.random.fold_in(key, index))
         predictor, info = learner.adapt(meta, task.support, steps=steps)
         shares = info.assignments[0][0] if info.assignments else None
-        prediction = predictor(task.query.x, task.query.mask)
+
+        def bind(predictor: Predictor) -> Predictor:
+            return predictor if statistics is None else bind_support(predictor, task.support, statistics)
+
+        prediction = bind(predictor)(task.query.x, task.query.mask)
         last = score(prediction, task.query.y, task.query.mask)[None]
-        by_step = after_each_step(info.path, task.query, score) if every_step else last
+        by_step = after_each_step(info.path, task.query, score, bind) if every_step else last
         return by_step, task.family, shares, prediction[0] if answers else None
 
     return over_tasks(one, start + jnp.arange(size), task_chunk_size=task_chunk_size)
@@ -165,6 +174,15 @@ def summarize(scores: Scores, family_names: tuple[str, ...], *, step: int, metri
         },
         "num_tasks": len(scores.family),
         "clustering": clustering(scores),
+    }
+
+
+def value_by_family(scores: Scores, family_names: tuple[str, ...], *, step: int) -> dict[str, Any]:
+    """The mean after so many inner steps with its CI, over all tasks and by family."""
+    of_family = {name: scores.after(step)[scores.family == i] for i, name in enumerate(family_names)}
+    return {
+        **_value(scores.after(step)),
+        "by_family": {name: _value(values) for name, values in of_family.items() if len(values)},
     }
 
 
