@@ -260,6 +260,9 @@ def test_a_saved_task_answers_the_same(task, tmp_path):
     again = load_fitted(tmp_path / "adapted")
     np.testing.assert_array_equal(again.predict(rows)[Y], task.predict(rows)[Y])
     assert again.about == task.about
+    np.testing.assert_array_equal(again.task_embedding, task.task_embedding)
+    for ours, theirs in zip(again.assignments, task.assignments, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_damaged_and_newer_files_are_refused(task, tmp_path):

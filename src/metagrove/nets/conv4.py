@@ -23,7 +23,7 @@ from metagrove.nets.predictors import PlainLayers, Statistics
 from metagrove.task import Examples, Spec
 
 EPSILON = 1e-3
-Normalisation = tuple[Float[Array, " c"], Float[Array, " c"]]
+Normalisation = tuple[Float[Array, " _"], Float[Array, " _"]]
 """A block's scale and shift of each channel: the bias is in the shift."""
 
 
@@ -80,7 +80,8 @@ class Conv4(eqx.Module):
         """The net that normalises by this support set's statistics, or by those of the set it is called on."""
         if statistics is None:
             statistics = "support" if self.statistics == "support" else "query"
-        return dataclasses.replace(self, context=support if statistics == "support" else None)
+        context = support if statistics == "support" else None
+        return eqx.tree_at(lambda net: net.context, self, context, is_leaf=lambda part: part is None)
 
     def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
         """Normalisation by the support set's statistics is multiplied into each block's kernel and bias."""

@@ -16,7 +16,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
 
 from metagrove import files
 from metagrove.errors import InputError
@@ -32,9 +31,6 @@ from metagrove.train import checkpoint
 
 ROWS_AT_ONCE, IMAGES_AT_ONCE = 1024, 16
 """Rows are always looked at so many at a time, filled up with zeros: one shape, compiled once."""
-
-Table = str | Path | Mapping[str, Any]
-"""A path, or columns by name; a DataFrame serves as well."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +63,7 @@ class FittedTask:
     assignments: tuple[np.ndarray, ...] = ()
     """Each level's soft assignment, (K, K') with rows that sum to 1; empty for a learner without clusters."""
 
-    def predict(self, x: ArrayLike | Table) -> Any:
+    def predict(self, x: Any) -> Any:
         """Predictions for new inputs of the task.
 
         Args:
@@ -80,16 +76,16 @@ class FittedTask:
         """
         return self.columns(self._read(x)) if is_table(x) else self._values(self._encoded(x))
 
-    def classify(self, x: ArrayLike | Table) -> np.ndarray:
+    def classify(self, x: Any) -> np.ndarray:
         """The most likely class of each row: its number for an array, its name for a table."""
         numbers = self._values(self._encoded(x)).argmax(1)
         return np.array(self.schema.labels, object)[numbers] if is_table(x) else numbers
 
-    def probabilities(self, x: ArrayLike | Table) -> np.ndarray:
+    def probabilities(self, x: Any) -> np.ndarray:
         """The probability of each class, (n, classes), in the order of `schema.labels`."""
         return np.exp(self._values(self._encoded(x)).astype(np.float64))
 
-    def std(self, x: ArrayLike | Table) -> Any:
+    def std(self, x: Any) -> Any:
         """Standard deviation of each prediction, in the form of `predict`; None from a learner that has none."""
         if not isinstance(self.predictor, HasStd):
             return None
