@@ -19,7 +19,9 @@ from metagrove.rivals.neural_process import NeuralProcess
 from metagrove.rivals.protonet import ProtoNet
 from metagrove.rivals.reptile import Reptile
 from metagrove.rivals.scratch import Scratch
-from metagrove.serve.run import Adapted, Run, load, train
+from metagrove.serve.fitted_task import FittedTask
+from metagrove.serve.fitted_tasks import FittedTasks
+from metagrove.serve.run import Run, load, train
 from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
 from metagrove.sources.source import Source
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from metagrove.serve.adapt import adapt
     from metagrove.serve.estimators import FewShotClassifier, FewShotRegressor
     from metagrove.serve.export import export
-    from metagrove.serve.fitted import load_fitted
+    from metagrove.serve.saved import load_fitted
 
 __version__ = "0.1.0"
 __all__ = [
@@ -40,11 +42,12 @@ __all__ = [
     "HSML",
     "MAML",
     "MUMOMAML",
-    "Adapted",
     "Conv4Net",
     "Examples",
     "FewShotClassifier",
     "FewShotRegressor",
+    "FittedTask",
+    "FittedTasks",
     "Functions",
     "Images",
     "Info",
@@ -76,7 +79,7 @@ LATER = {
     "FewShotRegressor": "metagrove.serve.estimators",
     "adapt": "metagrove.serve.adapt",
     "export": "metagrove.serve.export",
-    "load_fitted": "metagrove.serve.fitted",
+    "load_fitted": "metagrove.serve.saved",
     "train_own": "metagrove.own.training",
 }
 

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from metagrove.learner import Learner, NetFn, Predictor
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.mlp import MLPNet
+from metagrove.nets.predictors import bind_support
 from metagrove.task import Examples
 
 __all__ = ["GradientLearner", "UpdateRule", "adapt_net", "descend", "trainable_mask"]
@@ -114,15 +115,6 @@ def adapt_net(
     adapted, path = descend(support_loss, params, rule, steps, **how)
     path = eqx.combine(path, repeat(fixed, steps + 1))
     return bind_support(eqx.combine(adapted, fixed), support), bind_support(path, repeat(support, steps + 1))
-
-
-def bind_support(predictor: Predictor, support: Examples) -> Predictor:
-    """Bind a predictor to its support set, for nets that use statistics of the support set (see `nets.conv4`)."""
-
-    def wants(part: Any) -> bool:
-        return hasattr(part, "given")
-
-    return jax.tree.map(lambda part: part.given(support) if wants(part) else part, predictor, is_leaf=wants)
 
 
 def squared_distance(first: Any, second: Any) -> Float[Array, ""]:

@@ -147,13 +147,18 @@ class Learner(abc.ABC):
         return self.loss(prediction, task.query.y, task.query.mask) + info.penalty, info
 
 
-def after_each_step(path: Predictor, examples: Examples, score_fn: LossFn) -> Float[Array, " steps_plus_1"]:
-    """`score_fn` of every predictor on the path, e.g. the query loss after 0, 1, ..., steps inner steps."""
+def after_each_step(
+    path: Predictor, examples: Examples, score_fn: LossFn, bind: Callable[[Predictor], Predictor] = lambda p: p
+) -> Float[Array, " steps_plus_1"]:
+    """`score_fn` of every predictor on the path, e.g. the query loss after 0, 1, ..., steps inner steps.
+
+    `bind` is applied to each predictor before it is called, e.g. to give it the support set's statistics.
+    """
 
     stacked, same_for_all = eqx.partition(path, eqx.is_inexact_array)
 
     def score(params: Any) -> Array:
-        predictor = eqx.combine(params, same_for_all)
+        predictor = bind(eqx.combine(params, same_for_all))
         return score_fn(predictor(examples.x, examples.mask), examples.y, examples.mask)
 
     return jax.lax.map(score, stacked)

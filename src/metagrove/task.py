@@ -66,6 +66,11 @@ class Spec(eqx.Module):
     x_shape: tuple[int, ...] = eqx.field(static=True)
     y_dim: int = eqx.field(static=True)
 
+    @property
+    def is_image(self) -> bool:
+        """Is an input an image (height, width, channels)?"""
+        return len(self.x_shape) == 3
+
 
 def zero_where_masked(rows: Num[Array, "..."], mask: Bool[Array, "..."]) -> Num[Array, "..."]:
     """Set masked rows to 0."""

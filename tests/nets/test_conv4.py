@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from metagrove.inner import bind_support
 from metagrove.learner import num_parameters
 from metagrove.losses import cross_entropy
 from metagrove.nets.conv4 import EPSILON, Conv4Net
 from metagrove.nets.convolution import FEW_CHANNELS, conv, fast_conv, plain_conv
 from metagrove.nets.max_pool import max_pool
+from metagrove.nets.predictors import bind_support
 from metagrove.rivals.mt_net import Transformed
 from metagrove.task import Examples, Spec
 
@@ -214,7 +214,7 @@ def test_a_hook_is_given_every_layer():
 
 def test_statistics_of_the_support_or_of_the_images_that_are_looked_at():
     support, x = images(1, 4, jnp.array([True, True, False, True])), images(2, 5).x
-    own, batch = make_net(statistics="support").given(support), make_net().given(support)
+    own, batch = make_net(statistics="support").bind_support(support), make_net().bind_support(support)
     assert batch.context is None
 
     @jax.jit
@@ -231,7 +231,7 @@ def test_statistics_of_the_support_or_of_the_images_that_are_looked_at():
 def test_a_net_deep_in_a_predictor_is_told_its_support_set():
     support = images(1, 4)
     told = bind_support(Transformed(make_net(statistics="support"), (jnp.eye(3),)), support)
-    assert told.net.context is support
+    assert told.net.context.x is support.x
 
 
 def test_parameters_of_the_paper():

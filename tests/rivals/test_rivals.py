@@ -15,9 +15,7 @@ from metagrove import (
     BMAML,
     MAML,
     MUMOMAML,
-    Adapted,
     Functions,
-    Info,
     MetaSGD,
     MTNet,
     NeuralProcess,
@@ -268,13 +266,11 @@ def test_chaser_gradient_stops_at_the_leader():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), grads, expected)
 
 
-def test_particles_predict_their_mean_and_a_spread():
+def test_particles_predict_their_mean_and_their_std():
     particles = Particles(Slope(jnp.array([1.0, 3.0])), jnp.zeros(2) + math.log(4), jnp.zeros(2), classifies=False)
     x = jnp.array([[0.0], [2.0]])
     np.testing.assert_allclose(particles(x), [[0.0], [4.0]])
-    np.testing.assert_allclose(particles.spread(x), [[0.5], [math.sqrt(4 + 0.25)]], rtol=1e-6)
-    np.testing.assert_allclose(Adapted(SPEC, particles, Info(particles)).spread(x), particles.spread(x), rtol=1e-6)
-    assert Adapted(SPEC, Slope(jnp.ones(())), Info(particles)).spread(x) is None
+    np.testing.assert_allclose(particles.std(x), [[0.5], [math.sqrt(4 + 0.25)]], rtol=1e-6)
 
 
 class Odds(eqx.Module):
@@ -292,7 +288,7 @@ def test_particles_that_classify_average_probabilities():
     particles = Particles(odds, jnp.zeros(2), jnp.zeros(2), classifies=True)
     x = jnp.zeros((3, 1))
     np.testing.assert_allclose(np.exp(particles(x)), np.tile([(0.75 + 0.5) / 2, (0.25 + 0.5) / 2], (3, 1)), rtol=1e-6)
-    np.testing.assert_allclose(particles.spread(x), np.full((3, 2), 0.125), rtol=1e-5)
+    np.testing.assert_allclose(particles.std(x), np.full((3, 2), 0.125), rtol=1e-5)
 
 
 def test_log_posterior_of_a_classifier_by_hand():

@@ -29,10 +29,12 @@ from metagrove import MAML, Functions
 from metagrove.cli.app import main
 from metagrove.config.config import Config
 from metagrove.errors import InputError, RunError
-from metagrove.serve.adapt import adapt, described
-from metagrove.serve.fitted import load_fitted
-from metagrove.serve.index import TaskIndex, read_atlas, write_atlas
+from metagrove.serve.adapt import adapt
+from metagrove.serve.index import TaskIndex, read_atlas
+from metagrove.serve.known_tasks import write_atlas
 from metagrove.serve.predict_files import predict_file
+from metagrove.serve.saved import load_fitted
+from metagrove.serve.standing import described
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +260,9 @@ def test_a_saved_task_answers_the_same(task, tmp_path):
     again = load_fitted(tmp_path / "adapted")
     np.testing.assert_array_equal(again.predict(rows)[Y], task.predict(rows)[Y])
     assert again.about == task.about
+    np.testing.assert_array_equal(again.task_embedding, task.task_embedding)
+    for ours, theirs in zip(again.assignments, task.assignments, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_damaged_and_newer_files_are_refused(task, tmp_path):
@@ -287,7 +292,7 @@ def test_classes_come_with_probabilities(labels):
     assert [LABELS.labels[i] for i in each.argmax(0)] == found["kind"].tolist()
 
 
-def test_spread_has_columns_of_its_own(tmp_path):
+def test_std_has_columns_of_its_own(tmp_path):
     run = value_run(tmp_path / "bmaml")
     support = {"a": [1.0, 2.0, 3.0], "u": [100.0, 120.0, 90.0], "v": [0.0, 1.0, -1.0]}
     task = adapt(run, support)
@@ -295,9 +300,9 @@ def test_spread_has_columns_of_its_own(tmp_path):
     assert list(found) == ["u", "v", "u_sd", "v_sd"]
     schema, arrays = run.config.source.schema, {name: np.array(cells) for name, cells in support.items()}
     x, y = schema.encode_inputs(arrays, "s"), schema.encode_targets(arrays, "s")
-    spread = run.adapt(x, y).spread([[0.25], [0.75]])
-    np.testing.assert_allclose(found["u_sd"], 20 * spread[:, 0], rtol=1e-4)
-    np.testing.assert_allclose(found["v_sd"], spread[:, 1], rtol=1e-4)
+    std = run.adapt(x, y).std([[0.25], [0.75]])
+    np.testing.assert_allclose(found["u_sd"], 20 * std[:, 0], rtol=1e-4)
+    np.testing.assert_allclose(found["v_sd"], std[:, 1], rtol=1e-4)
 
 
 def test_images_each_on_its_own(images, tmp_path):
@@ -323,7 +328,7 @@ def test_a_saved_task_of_images(images, tmp_path):
     _, support, task = images
     task.save(tmp_path / "adapted")
     x = np.random.default_rng(0).random((2, 8, 8, 3), np.float32)
-    np.testing.assert_array_equal(load_fitted(tmp_path / "adapted").encoded(x)[0], task.encoded(x)[0])
+    np.testing.assert_array_equal(load_fitted(tmp_path / "adapted").predict(x), task.predict(x))
     assert task.about["rows"] == len(list(support.rglob("*.png"))) == 5
 
 

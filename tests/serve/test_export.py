@@ -14,14 +14,15 @@ from metagrove.files import read_json
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.layers import without_head
 from metagrove.nets.mlp import MLP
+from metagrove.nets.predictors import bind_support, plain_layers
 from metagrove.rivals.bmaml import Particles
 from metagrove.rivals.matching_net import Matched
 from metagrove.rivals.mt_net import Transformed
 from metagrove.rivals.mumomaml import Modulated
 from metagrove.rivals.neural_process import Conditioned
 from metagrove.rivals.protonet import Prototypes
-from metagrove.serve.export import export, plain_layers
-from metagrove.serve.fitted import Fitted, bind_support_statistics
+from metagrove.serve.export import export
+from metagrove.serve.fitted_task import FittedTask
 from metagrove.tables.schema import Column, Schema
 from metagrove.task import Spec, unpadded
 from metagrove.train.checkpoint import load_arrays
@@ -73,7 +74,7 @@ PREDICTORS = {
 
 
 def fitted(predictor, schema):
-    return Fitted({}, schema.spec, schema, predictor, 4, {"run": "made up"})
+    return FittedTask({}, schema.spec, schema, predictor, 4, {"run": "made up"})
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +113,8 @@ def test_variance_of_a_new_value(tmp_path):
     for i, layer in enumerate(model["layers"]):
         x = x @ arrays[f"layers.{i}.weight"] + arrays[f"layers.{i}.bias"]
         x = np.maximum(x, 0) if layer["activation"] == "relu" else x
-    spread = task.predictor.spread(jnp.asarray(rows))
-    np.testing.assert_allclose(np.sqrt(x.var(0) + model["noise_variance"]), spread, rtol=1e-4)
+    std = task.predictor.std(jnp.asarray(rows))
+    np.testing.assert_allclose(np.sqrt(x.var(0) + model["noise_variance"]), std, rtol=1e-4)
 
 
 def numpy_conv4(model, arrays, images):
@@ -140,9 +141,9 @@ def test_convolutions_with_the_supports_statistics(wrap, tmp_path):
     support = unpadded(jax.random.uniform(KEYS[8], (4, 9, 9, 3)), jnp.eye(2)[jnp.array([0, 1, 0, 1])])
     if wrap == "protonet":
         net = Prototypes(without_head(net, "it"), jax.random.normal(KEYS[6], (2, 64)), jnp.array([True, True]))
-    predictor = bind_support_statistics(net, support)
+    predictor = bind_support(net, support, "support")
     classes = Schema((), (Column("class", "category", categories=("cat", "dog")),))
-    export(Fitted({}, spec, classes, predictor, 4, {}), tmp_path)
+    export(FittedTask({}, spec, classes, predictor, 4, {}), tmp_path)
     arrays, model = load_arrays(tmp_path, "model")
     assert [layer["kind"] for layer in model["layers"]] == ["conv"] * blocks + ["dense"]
     assert model["image"] == [9, 9, 3]

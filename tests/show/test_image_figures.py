@@ -175,4 +175,4 @@ def test_a_sketch_keeps_distances_and_drops_what_is_common():
 def test_a_support_set_that_a_net_was_told_of_is_no_parameter():
     support = Examples(jnp.ones((2, 4, 4, 3)), jnp.eye(2), jnp.ones(2, bool))
     net = Conv4((jnp.zeros((3, 3, 3, 1)),), (jnp.zeros(1),), jnp.zeros((4, 2)), jnp.zeros(2), statistics="support")
-    assert parameters(net.given(support)).shape == parameters(net).shape == (27 + 1 + 8 + 2,)
+    assert parameters(net.bind_support(support)).shape == parameters(net).shape == (27 + 1 + 8 + 2,)

@@ -28,7 +28,7 @@ from metagrove.hsml.embed import PoolingEmbedding
 from metagrove.losses import cross_entropy, metric_of, mse
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.pools import pool
-from metagrove.serve.index import write_atlas
+from metagrove.serve.known_tasks import write_atlas
 from metagrove.show.report import page, story, write_report
 from metagrove.show.report_charts import node_name, standings_chart, standings_scale, thin, tree
 from metagrove.show.report_data import Case, Look, look, typical
@@ -412,9 +412,9 @@ def test_verdicts_know_which_way_is_better():
 
 def test_a_learner_that_knows_how_sure_it_is_has_a_band():
     frame, x = Frame(Axis(0, 1), Axis(-2, 2), 100), np.array([[0.0], [1.0]])
-    sure = SimpleNamespace(predict=np.zeros_like, spread=lambda x: np.ones_like(x))
+    sure = SimpleNamespace(predict=np.zeros_like, std=lambda x: np.ones_like(x))
     assert 'class="band"' in spread_band(frame, sure, x, x[:, 0], Units())
-    unsure = SimpleNamespace(predict=np.zeros_like, spread=lambda x: None)
+    unsure = SimpleNamespace(predict=np.zeros_like, std=lambda x: None)
     assert spread_band(frame, unsure, x, x[:, 0], Units()) is None
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from own_runs import untrained
 
 from metagrove import (
     ARML,
@@ -32,6 +33,7 @@ from metagrove import (
     Reptile,
 )
 from metagrove.cli.app import main
+from metagrove.config.config import Config
 from metagrove.config.settings import replace_settings
 from metagrove.errors import InputError
 from metagrove.hsml.embed import PoolingEmbedding, RecurrentEmbedding
@@ -47,6 +49,7 @@ from metagrove.paper.experiments.images import IMAGE_EXPERIMENT, image_row
 from metagrove.pools import pool
 from metagrove.serve.run import load
 from metagrove.task import Examples, Spec, Task, pad_rows
+from metagrove.train.scores import test_parts as parts_to_score
 
 SIZE = 8
 CLASSES = {"a": (6, 5, 6), "b": (5, 4, 7)}  # of each meta-split
@@ -382,6 +385,20 @@ def test_bmaml_refuses_statistics_of_the_support_set():
 
 
 # One training's settings, so that what one test compiled the next one finds.
+@pytest.mark.parametrize("statistics", ["query", "support"])
+def test_scores_are_those_of_the_fitted_task(statistics, source, tmp_path):
+    learner = MAML(net=Conv4Net(filters=3, blocks=1), loss=cross_entropy, inner_lr=0.5, inner_steps=1)
+    run = untrained(tmp_path / "run", Config(source, learner))
+    scores = run.scores(num_tasks=4, seed=0, steps=2, statistics=statistics)
+    last = run.scores(num_tasks=4, seed=0, steps=2, statistics=statistics, every_step=False)
+    np.testing.assert_allclose(last.by_step[:, 0], scores.by_step[:, 2], rtol=1e-5)
+    for row, (part, key) in zip((0, 2), parts_to_score(source, 0), strict=True):
+        task = part.sample(jax.random.fold_in(key, 0))
+        fitted = run.adapt(task.support.x, task.support.y, steps=2, statistics=statistics)
+        right = fitted.classify(task.query.x) == np.asarray(task.query.y).argmax(1)
+        assert scores.after(2)[row] == pytest.approx(100 * right.mean(), rel=1e-5)
+
+
 TINY = {
     **{"ways": 3, "queries": 2, "test_queries": 3, "filters": 3, "blocks": 2},
     **{"steps": 60, "meta_batch": 4, "outer_lr": 0.01, "log_every": 30, "validate_every": 30},
@@ -416,6 +433,15 @@ def test_from_the_command_line(pools, tmp_path, monkeypatch, capsys):
     assert result["learner"] == "protonet"
     assert 65 < result["value"] < 100.001  # of classes never seen; chance is 33.3
     assert {name: one["num_tasks"] for name, one in result["by_family"].items()} == {"a": 40, "b": 40}
+    both = result["statistics"]
+    assert both["transductive"]["value"] == pytest.approx(result["value"])
+    assert 50 < both["support statistics"]["value"] < 100.001
+    gap = both["support statistics"]["value"] - both["transductive"]["value"]
+    assert both["support statistics minus transductive"]["difference"] == pytest.approx(gap)
+    assert main(["evaluate", str(whole), "--tasks", "80"]) == 0
+    said = capsys.readouterr().out
+    assert "transductive: " in said
+    assert "support statistics: " in said
 
     run, x = load(whole), np.random.default_rng(0).uniform(size=(3, SIZE, SIZE, 3))
     probabilities = np.exp(run.adapt(x, np.eye(3)).predict(x))

@@ -20,16 +20,15 @@ class Adapt:
     """Support rows: CSV or Parquet with inputs and targets; for images a folder class/*.jpg."""
     out: Path
     """Folder of the fitted task, for `metagrove predict` and `metagrove export`."""
-    steps: int | None = None
+    inner_steps: int | None = None
     """Number of inner steps; by default the number selected on validation tasks."""
     json: bool = False
     """Print one JSON object instead of lines."""
 
     def __call__(self) -> None:
         from metagrove.serve.adapt import adapt
-        from metagrove.serve.run import load
 
-        task = adapt(load(self.run), self.support, steps=self.steps, once=True)
+        task = adapt(self.run, self.support, steps=self.inner_steps)
         task.save(self.out)
         tell(task.about, self.json)
 
@@ -46,25 +45,24 @@ class Predict:
     """CSV file of the predictions, with a line for each row."""
     support: Path | None = None
     """Support rows to adapt to."""
-    steps: int | None = None
+    inner_steps: int | None = None
     """Number of inner steps; by default the number selected on validation tasks."""
     json: bool = False
     """Print one JSON object instead of lines."""
 
     def __call__(self) -> None:
         from metagrove.errors import InputError
-        from metagrove.serve.fitted import load_fitted
         from metagrove.serve.predict_files import predict_file
+        from metagrove.serve.saved import load_fitted
 
-        if self.support is None and self.steps is not None:
-            raise InputError("--steps is for adapting: give --support as well")
+        if self.support is None and self.inner_steps is not None:
+            raise InputError("--inner-steps is for adapting: give --support as well")
         if self.support is None:
             task = load_fitted(self.model)
         else:
             from metagrove.serve.adapt import adapt
-            from metagrove.serve.run import load
 
-            task = adapt(load(self.model), self.support, steps=self.steps, once=True)
+            task = adapt(self.model, self.support, steps=self.inner_steps)
         count = predict_file(task, self.input, self.out)
         tell({**task.about, "predictions": count, "out": str(self.out)}, self.json)
 
@@ -80,7 +78,7 @@ class Export:
 
     def __call__(self) -> None:
         from metagrove.serve.export import export
-        from metagrove.serve.fitted import load_fitted
+        from metagrove.serve.saved import load_fitted
 
         export(load_fitted(self.adapted), self.out)
         print(self.out / "model.json")
@@ -88,7 +86,7 @@ class Export:
 
 def tell(about: dict[str, Any], as_json: bool) -> None:
     """Print a description of a task, as JSON or as lines."""
-    from metagrove.serve.adapt import described
+    from metagrove.serve.standing import described
 
     if as_json:
         print(json.dumps(about))

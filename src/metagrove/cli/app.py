@@ -194,6 +194,7 @@ COMMANDS = {
     "demo": Demo,
     "reproduce": Reproduce,
 }
+"""Of each command, flags that were renamed; the old ones still work, and help does not show them."""
 FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed)
 USAGE = """\
 metagrove: meta-learning for many small tasks that are not all alike (HSML and the methods it is compared with).

@@ -21,8 +21,11 @@ EVERYWHERE = {
     "--gate-sees-shares": ("--gate-inputs", "task", "root", "assignment"),
 }
 """Old spellings; what follows an option is kept."""
-COUNTS = {"evaluate": "--tasks", "compare": "--tasks", "report": "--tasks"}
-"""Commands in which this option was a count, now --num-tasks."""
+BY_COMMAND = {
+    **{command: {"--tasks": ("--num-tasks",)} for command in ("evaluate", "compare", "report")},
+    **{command: {"--steps": ("--inner-steps",)} for command in ("adapt", "predict")},
+}
+"""Old spellings that belong to one command."""
 REMOVED = ("--learn-scales", "--masses", "--growth-parents", "--retire-below")
 
 
@@ -53,9 +56,7 @@ def modernize(command: str, args: Sequence[str]) -> list[str]:
     Raises:
         InputError: An option was removed.
     """
-    renamed = dict(EVERYWHERE)
-    if command in COUNTS:
-        renamed[COUNTS[command]] = ("--num-tasks",)
+    renamed = {**EVERYWHERE, **BY_COMMAND.get(command, {})}
     new: list[str] = []
     for arg in before_found_clusters(command, args):
         option, equals, value = arg.partition("=")

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from metagrove.config.encoding import to_json
 from metagrove.errors import InputError
 from metagrove.evaluate.transfer import ReportedGrowth, Transfer, growth_events, transfer
-from metagrove.files import FLAT, Json
+from metagrove.files import FLAT, OMIT_NONE, Json, json_key
 from metagrove.losses import metric_of
+from metagrove.nets.predictors import Statistics
 from metagrove.serve.run import Run
 from metagrove.train import folders
 from metagrove.train.records import BlockRecord
-from metagrove.train.scores import PairedComparison, Summary, compare, summarize
+from metagrove.train.scores import PairedComparison, Summary, ValueByFamily, compare, summarize, value_by_family
+
+STATISTICS: dict[str, Statistics] = {"transductive": "query", "support statistics": "support"}
+"""What both figures of an image run are called."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +27,17 @@ class StreamStory:
     growth: list[ReportedGrowth]
     transfer: Transfer | None
     """None before the stream has ended."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageStatistics:
+    """Accuracy of a run on images under both normalisation statistics, on the same test tasks."""
+
+    transductive: ValueByFamily
+    """Normalised by the query set that is classified."""
+    support_statistics: ValueByFamily = dataclasses.field(metadata=json_key("support statistics"))
+    """Normalised by the support set, as a fitted task always is."""
+    paired: PairedComparison = dataclasses.field(metadata=json_key("support statistics minus transductive"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +53,8 @@ class Evaluation:
     stream: StreamStory | None = dataclasses.field(metadata=FLAT)
     checkpoint: Json
     """Record of the checkpoint, with its validation."""
+    statistics: ImageStatistics | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Of a run on images."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +81,17 @@ def evaluation(run: Run, *, num_tasks: int, seed: int) -> Evaluation:
     scores = run.scores(num_tasks=num_tasks, seed=seed)
     summary = summarize(scores, run.config.source.family_names, step=run.inner_steps, metric=run.metric)
     story = stream_story(run, folders.read_metrics(run.folder))
-    return Evaluation(run.folder.name, learner_name(run), seed, summary, story, run.about)
+    statistics = image_statistics(run, num_tasks=num_tasks, seed=seed) if run.config.source.spec.is_image else None
+    return Evaluation(run.folder.name, learner_name(run), seed, summary, story, run.about, statistics)
+
+
+def image_statistics(run: Run, *, num_tasks: int, seed: int) -> ImageStatistics:
+    """Score a run on images under both statistics, after the selected number of inner steps."""
+    step, names = run.inner_steps, run.config.source.family_names
+    how = {"num_tasks": num_tasks, "seed": seed, "steps": step, "every_step": False}
+    query, support = (run.scores(statistics=statistics, **how) for statistics in STATISTICS.values())
+    paired = compare(support, step, query, step, names)
+    return ImageStatistics(value_by_family(query, names, step=step), value_by_family(support, names, step=step), paired)
 
 
 def stream_story(run: Run, records: Sequence[BlockRecord]) -> StreamStory | None:

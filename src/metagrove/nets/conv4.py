@@ -19,10 +19,12 @@ from metagrove.nets.convolution import conv, im2col
 from metagrove.nets.layers import AfterLayer
 from metagrove.nets.linear import xavier
 from metagrove.nets.max_pool import max_pool
+from metagrove.nets.predictors import PlainLayers, Statistics
 from metagrove.task import Examples, Spec
 
 EPSILON = 1e-3
-Statistics = Literal["batch", "support"]
+Normalisation = tuple[Float[Array, " _"], Float[Array, " _"]]
+"""A block's scale and shift of each channel: the bias is in the shift."""
 
 
 class Conv4(eqx.Module):
@@ -34,7 +36,7 @@ class Conv4(eqx.Module):
     head_bias: Float[Array, "..."]
     context: Examples | None = None
     """The support set whose statistics are used; without it, those of the images that are looked at."""
-    statistics: Statistics = eqx.field(static=True, default="batch")
+    statistics: Literal["batch", "support"] = eqx.field(static=True, default="batch")
 
     def __call__(
         self,
@@ -54,30 +56,44 @@ class Conv4(eqx.Module):
         after_layer: AfterLayer | None = None,
     ) -> Float[Array, "n f"]:
         """What the last block puts out, flat."""
-        mask = jnp.ones(len(x), bool) if mask is None else mask
         if self.context is None:
-            return self.blocks(x, mask, after_layer)
-        x = jnp.concatenate([self.context.x, x])
-        mask = jnp.concatenate([self.context.mask, jnp.zeros_like(mask)])
-        return self.blocks(x, mask, after_layer)[len(self.context.mask) :]
+            mask = jnp.ones(len(x), bool) if mask is None else mask
+            return self.blocks(x, mask, after_layer)[0]
+        _, of_support = self.blocks(self.context.x, self.context.mask, after_layer)
+        for layer, (kernel, normalisation) in enumerate(zip(self.kernels, of_support, strict=True)):
+            x = activate(conv(x, kernel), normalisation, layer, after_layer)
+        return x.reshape(len(x), -1)
 
     def blocks(
         self, x: Float[Array, "n h w c"], mask: Bool[Array, " n"], after_layer: AfterLayer | None
-    ) -> Float[Array, "n f"]:
-        """All blocks, with the statistics of the images where `mask` holds."""
+    ) -> tuple[Float[Array, "n f"], tuple[Normalisation, ...]]:
+        """The last block's values, and each block's normalisation by the statistics of the images in `mask`."""
+        found = []
         for layer, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
             values, mean, variance = convolve(x, kernel, mask, pixels=layer == 0)
             scale = jax.lax.rsqrt(jnp.maximum(variance, 0) + EPSILON)  # E[x²] - E[x]² may round below 0
-            shift = bias - mean * scale
-            if after_layer is None:  # a positive scale and a shift change no order: pool first, a quarter is left
-                x = jax.nn.relu(affine(max_pool(values), scale, shift))
-            else:
-                x = jax.nn.relu(max_pool(after_layer(layer, affine(values, scale, shift))))
-        return x.reshape(len(x), -1)
+            found.append((scale, bias - mean * scale))
+            x = activate(values, found[-1], layer, after_layer)
+        return x.reshape(len(x), -1), tuple(found)
 
-    def given(self, support: Examples) -> "Conv4":
-        """The net that takes its statistics from this support set, if it is meant to."""
-        return self if self.statistics == "batch" else dataclasses.replace(self, context=support)
+    def bind_support(self, support: Examples, statistics: Statistics | None = None) -> "Conv4":
+        """The net that normalises by this support set's statistics, or by those of the set it is called on."""
+        if statistics is None:
+            statistics = "support" if self.statistics == "support" else "query"
+        context = support if statistics == "support" else None
+        return eqx.tree_at(lambda net: net.context, self, context, is_leaf=lambda part: part is None)
+
+    def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
+        """Normalisation by the support set's statistics is multiplied into each block's kernel and bias."""
+        if self.context is None:
+            raise InputError(
+                "a net that normalises by the images it is asked for has no plain layers: adapt with "
+                'statistics="support"'
+            )
+        _, of_support = self.blocks(self.context.x, self.context.mask, after_layer)
+        both = zip(self.kernels, of_support, strict=True)
+        blocks = tuple((kernel * scale[None, None, None], shift) for kernel, (scale, shift) in both)
+        return PlainLayers((*blocks, *([] if self.head_weight is None else [self.head])), classifies=True)
 
     @property
     def layer_sizes(self) -> tuple[int, ...]:
@@ -94,6 +110,18 @@ class Conv4(eqx.Module):
         *blocks, head = values
         parts = (tuple(blocks), tuple(blocks), head, head)
         return eqx.tree_at(lambda net: (net.kernels, net.biases, net.head_weight, net.head_bias), self, parts)
+
+
+def activate(
+    values: Float[Array, "n h w c"], normalisation: Normalisation, layer: int, after_layer: AfterLayer | None
+) -> Float[Array, "n _ _ c"]:
+    """Normalise, pool and cut off below 0.
+
+    A positive scale and a shift change no order: without a hook it pools first, which leaves a quarter.
+    """
+    if after_layer is None:
+        return jax.nn.relu(affine(max_pool(values), *normalisation))
+    return jax.nn.relu(max_pool(after_layer(layer, affine(values, *normalisation))))
 
 
 def convolve(
@@ -134,7 +162,7 @@ class Conv4Net:
     """Channels of each block of the base net."""
     blocks: int = 4
     """Its blocks; each halves the image."""
-    statistics: Statistics = "batch"
+    statistics: Literal["batch", "support"] = "batch"
     """Whose mean and variance normalise: those of the set that is looked at, or always the support set's."""
 
     def validation_errors(self) -> list[str]:

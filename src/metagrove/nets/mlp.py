@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.nets.layers import AfterLayer
+from metagrove.nets.predictors import PlainLayers
 from metagrove.task import Spec
 
 
@@ -47,6 +48,12 @@ class MLP(eqx.Module):
             x = x @ weight + bias[None]
             x = jax.nn.relu(x if after_layer is None else after_layer(layer, x))
         return x
+
+    def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
+        """The layers as they are; without a head, those below it."""
+        del after_layer  # no statistics depend on it
+        both = zip(self.weights, self.biases, strict=True)
+        return PlainLayers(tuple((w, b) for w, b in both if w is not None), self.classifies)
 
     @property
     def layer_sizes(self) -> tuple[int, ...]:

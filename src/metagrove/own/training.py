@@ -17,7 +17,7 @@ from metagrove.errors import InputError
 from metagrove.evaluate import baselines
 from metagrove.losses import cross_entropy
 from metagrove.own.clusters import choose_clusters
-from metagrove.serve.index import write_atlas
+from metagrove.serve.known_tasks import write_atlas
 from metagrove.serve.run import Run, load
 from metagrove.sources.tables import Tables, open_tables
 from metagrove.tables.read import from_frame

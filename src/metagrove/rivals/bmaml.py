@@ -22,6 +22,8 @@ from metagrove.errors import check_at_least_one
 from metagrove.inner import GradientLearner, UpdateRule, clipped, descend, squared_distance
 from metagrove.learner import Info, Predictor
 from metagrove.losses import cross_entropy
+from metagrove.nets.layers import AfterLayer
+from metagrove.nets.predictors import PlainLayers, Statistics, bind_support, no_layers, plain_layers
 from metagrove.task import Examples, Spec, Task, join
 
 
@@ -42,7 +44,7 @@ class Particles(eqx.Module):
         each = self.each(x, mask)
         return jax.nn.logsumexp(each, axis=0) - math.log(len(each)) if self.classifies else each.mean(0)
 
-    def spread(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
+    def std(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
         """Standard deviation of a new value: the particles' disagreement, and their mean noise.
 
         Of a classifier, that of the particles' probabilities.
@@ -50,6 +52,20 @@ class Particles(eqx.Module):
         if self.classifies:
             return jnp.exp(self.each(x, mask)).std(0)
         return jnp.sqrt(self.each(x, mask).var(0) + jnp.exp(-self.log_noise_precision).mean())
+
+    def bind_support(self, support: Examples, statistics: Statistics | None = None) -> "Particles":
+        """Each particle's net bound to the support set."""
+        nets = eqx.filter_vmap(lambda net: bind_support(net, support, statistics))(self.nets)
+        return dataclasses.replace(self, nets=nets)
+
+    def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
+        """All particles' layers; biases have an axis for rows, so that x W + b serves one net and many."""
+        layers = eqx.filter_vmap(lambda net: plain_layers(net, after_layer).layers)(self.nets)
+        if any(weight.ndim > 3 for weight, _ in layers):  # convolutions
+            raise no_layers(self)
+        noise = 0.0 if self.classifies else jnp.exp(-self.log_noise_precision).mean()
+        both = tuple((weight, bias[:, None]) for weight, bias in layers)
+        return PlainLayers(both, self.classifies, len(both[0][0]), noise)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.inner import GradientLearner, trainable_mask
 from metagrove.learner import Info, Predictor
-from metagrove.nets.layers import require_layers
+from metagrove.nets.layers import AfterLayer, require_layers
+from metagrove.nets.predictors import PlainLayers, plain_layers
 from metagrove.task import Examples, Spec
 
 __all__ = ["MTNet"]
@@ -31,7 +32,20 @@ class Transformed(eqx.Module):
     def __call__(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
         if not self.transforms:
             return self.net(x, mask)
-        return self.net(x, mask, after_layer=lambda layer, values: values @ self.transforms[layer])
+        return self.net(x, mask, after_layer=self.transform)
+
+    def transform(self, layer: int, values: Float[Array, "..."]) -> Float[Array, "..."]:
+        """A layer's values times its T."""
+        return values @ self.transforms[layer]
+
+    def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
+        """(x W + b) T = x (W T) + b T."""
+        del after_layer  # what wraps a net this deep is not wrapped again
+        if not self.transforms:
+            return plain_layers(self.net)
+        plain = plain_layers(self.net, self.transform)
+        both = zip(plain.layers, self.transforms, strict=True)
+        return dataclasses.replace(plain, layers=tuple((weight @ t, bias @ t) for (weight, bias), t in both))
 
 
 class MTNetMeta(eqx.Module):

@@ -18,9 +18,10 @@ from metagrove.errors import check_at_least_one
 from metagrove.inner import GradientLearner, trainable_mask
 from metagrove.learner import Info, Predictor
 from metagrove.nets.encoder import StridedEncoder
-from metagrove.nets.layers import require_layers
+from metagrove.nets.layers import AfterLayer, require_layers
 from metagrove.nets.linear import Linear
 from metagrove.nets.order import RowOrder, read_rows
+from metagrove.nets.predictors import PlainLayers, plain_layers
 from metagrove.nets.recurrent import BidirectionalLSTM
 from metagrove.task import Examples, Spec
 
@@ -37,10 +38,23 @@ class Modulated(eqx.Module):
     form: ModulationForm = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
-        def after_layer(layer: int, values: Array) -> Array:
-            return modulate(values, self.codes[layer], self.form) if layer < len(self.codes) else values
+        return self.net(x, mask, after_layer=self.modulate)
 
-        return self.net(x, mask, after_layer=after_layer)
+    def modulate(self, layer: int, values: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+        """A hidden layer's values under its code."""
+        return modulate(values, self.codes[layer], self.form) if layer < len(self.codes) else values
+
+    def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
+        """A code scales and shifts each unit: (x W + b) ∘ s + t = x (W ∘ s) + (b ∘ s + t)."""
+        del after_layer  # what wraps a net this deep is not wrapped again
+        plain = plain_layers(self.net, self.modulate)
+        *hidden, head = plain.layers
+        layers = []
+        for (weight, bias), code in zip(hidden, self.codes, strict=True):
+            scale, shift = scale_and_shift(code, self.form)
+            across = scale.reshape((1,) * (weight.ndim - 1) + (-1,))
+            layers.append((weight * across, bias * scale + shift))
+        return dataclasses.replace(plain, layers=(*layers, head))
 
 
 class MUMOMAMLMeta(eqx.Module):
@@ -142,3 +156,11 @@ def modulate(values: Float[Array, "n ..."], code: Float[Array, " _"], form: Modu
             return values * jax.nn.sigmoid(code)
         case "softmax":
             return values * jax.nn.softmax(code)
+
+
+def scale_and_shift(code: Float[Array, " _"], form: ModulationForm) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
+    """What a code does to each unit, as `modulate` does it to values."""
+    if form == "film":
+        gamma, beta = jnp.split(code, 2)
+        return 1 + gamma, beta
+    return (jax.nn.sigmoid if form == "sigmoid" else jax.nn.softmax)(code), jnp.zeros_like(code)

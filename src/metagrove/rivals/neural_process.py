@@ -16,8 +16,10 @@ from metagrove.inner import repeat
 from metagrove.learner import Info, Learner
 from metagrove.losses import cross_entropy, masked_mean
 from metagrove.nets.attention import AttentionAggregator
+from metagrove.nets.layers import AfterLayer
 from metagrove.nets.linear import Linear
 from metagrove.nets.mlp import MLP
+from metagrove.nets.predictors import PlainLayers
 from metagrove.task import Examples, Spec
 
 __all__ = ["NeuralProcess"]
@@ -55,6 +57,14 @@ class Conditioned(eqx.Module):
     def __call__(self, x: Float[Array, "n i"], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
         representation = jnp.broadcast_to(self.representation, (len(x), len(self.representation)))
         return self.decoder(jnp.concatenate([x * self.input_scale, representation], axis=1), mask)
+
+    def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
+        """The decoder, what it was told of the support moved into its first bias."""
+        plain = self.decoder.as_layers(after_layer)
+        (weight, bias), *later = plain.layers
+        x_dim = len(weight) - len(self.representation)
+        first = weight[:x_dim] * self.input_scale, bias + self.representation @ weight[x_dim:]
+        return dataclasses.replace(plain, layers=(first, *later))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from metagrove.inner import bind_support, repeat
+from metagrove.inner import repeat
 from metagrove.learner import Info, Learner, LossFn, NetFn
 from metagrove.losses import cross_entropy
 from metagrove.nets.conv4 import Conv4Net
-from metagrove.nets.layers import without_head
+from metagrove.nets.layers import AfterLayer, without_head
+from metagrove.nets.predictors import PlainLayers, bind_support, plain_layers
 from metagrove.task import Examples, Spec
 
 __all__ = ["ProtoNet"]
@@ -34,6 +35,12 @@ class Prototypes(eqx.Module):
     def __call__(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n k"]:
         offsets = self.net.features(x, mask)[:, None] - self.centers[None]
         return jax.nn.log_softmax(jnp.where(self.known[None], -jnp.square(offsets).sum(-1), NEVER))
+
+    def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
+        """The net's layers, and a last one 2 f·c - ‖c‖²: the softmax does not see the distance's other term, ‖f‖²."""
+        weight = jnp.where(self.known[None], 2 * self.centers.T, 0)
+        bias = jnp.where(self.known, -jnp.square(self.centers).sum(1), NEVER)
+        return PlainLayers((*plain_layers(self.net, after_layer).layers, (weight, bias)), classifies=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,9 @@ import dataclasses
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.inner import GradientLearner, bind_support, squared_distance
+from metagrove.inner import GradientLearner, squared_distance
 from metagrove.learner import Info, Predictor
+from metagrove.nets.predictors import bind_support
 from metagrove.task import Examples, Spec, Task, join
 
 __all__ = ["Reptile"]

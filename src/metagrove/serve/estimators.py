@@ -15,9 +15,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from metagrove.errors import InputError
-from metagrove.serve.adapt import fit, image_schema, plain_columns
-from metagrove.serve.fitted import Fitted
+from metagrove.serve.fitted_task import FittedTask
 from metagrove.serve.run import Run, load
+from metagrove.tables.read import Table
 from metagrove.tables.schema import Columns, Schema
 
 
@@ -27,7 +27,7 @@ class FewShot(BaseEstimator):
     classifies = False
     run_: Run
     """The run, opened."""
-    task_: Fitted
+    task_: FittedTask
     """What it was fitted to."""
 
     def __init__(self, run: Any = None, *, steps: Any = None, alpha: Any = 1.0):  # settings are looked at in `fit`
@@ -38,45 +38,49 @@ class FewShot(BaseEstimator):
     def _opened(self) -> Run:
         """The run, of the right kind."""
         run = self.run if isinstance(self.run, Run) else load(self.run)
-        if (run.metric == "accuracy") != self.classifies:
+        if run.classifies != self.classifies:
             right = "FewShotRegressor" if self.classifies else "FewShotClassifier"
             raise InputError(f"{run.folder.name} was trained for the other kind of target: use {right}")
         return run
 
     def _expect(self, run: Run, X: Any) -> None:
         """Expect the columns that the run was trained on, by name where X has names: `validate_data` then checks X."""
-        schema: Schema | None = getattr(run.config.source, "schema", None)
-        self.n_features_in_ = int(np.prod(run.config.source.spec.x_shape)) if schema is None else len(schema.inputs)
-        if schema is not None and hasattr(X, "columns"):
+        schema = run.schema
+        self.n_features_in_ = len(schema.inputs) if schema else int(np.prod(run.config.source.spec.x_shape))
+        if run.config.source.schema is not None and schema and hasattr(X, "columns"):
             self.feature_names_in_ = np.array([column.name for column in schema.inputs], object)
 
     def _checked(self, run: Run, X: Any, *y: Any, **how: Any) -> Any:
         """X (and y) as scikit-learn checks them."""
-        schema: Schema | None = getattr(run.config.source, "schema", None)
-        if len(run.config.source.spec.x_shape) > 1:  # images: a row is all values of one
+        if run.config.source.spec.is_image:  # a row is all values of an image
             X = np.asarray(X)
             X = X.reshape(len(X), -1) / (255 if X.dtype == np.uint8 else 1)
-        if schema is None:
+        if run.config.source.schema is None:
             return validate_data(self, X, *y, reset=False, dtype=np.float32, **how)
         how["ensure_all_finite"] = False  # the schema names the cell that is not, and knows what may be missing
         return validate_data(self, X, *y, reset=False, dtype=None, **how)
 
-    def _inputs(self, run: Run, X: np.ndarray) -> np.ndarray:
-        """What the net is given for checked rows."""
-        schema: Schema | None = getattr(run.config.source, "schema", None)
-        if schema is None:
-            return X.reshape(len(X), *run.config.source.spec.x_shape)
-        columns = {column.name: X[:, i] for i, column in enumerate(schema.inputs)}
-        return schema.encode_inputs(columns, "X", range(len(X)))
+    def _adapt(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Fit the run to checked rows, through `Run.adapt` as everybody does."""
+        run, how = self.run_, {"steps": self.steps}
+        if run.schema is None:
+            self.task_ = run.adapt(self._images(X), np.array([str(one) for one in y]), **how)
+        else:
+            targets = {column.name: y[:, i] for i, column in enumerate(run.schema.targets)}
+            self.task_ = run.adapt(rows_table(run.schema, X, targets), **how)
+
+    def _images(self, X: np.ndarray) -> np.ndarray:
+        return X.reshape(len(X), *self.run_.config.source.spec.x_shape)
 
     def _forget(self) -> None:
         """Nothing of an earlier fit stays."""
         for name in ("feature_names_in_", "n_features_in_", "task_", "model_"):
             self.__dict__.pop(name, None)
 
-    def _predicted(self, X: Any) -> Columns:
-        """A fitted task's columns for new rows."""
-        return self.task_.columns(self._inputs(self.run_, self._checked(self.run_, X)))
+    def _asked(self, X: Any) -> Any:
+        """New rows, as the fitted task is asked for them: images as an array, other rows as a table."""
+        X = self._checked(self.run_, X)
+        return self._images(X) if self.run_.schema is None else rows_table(self.run_.schema, X)
 
 
 class FewShotRegressor(RegressorMixin, FewShot):
@@ -96,10 +100,13 @@ class FewShotRegressor(RegressorMixin, FewShot):
         self.run_ = self._opened()
         self._expect(self.run_, X)
         X, y = self._checked(self.run_, X, y, multi_output=True, y_numeric=True)
-        schema, targets = target_columns(self.run_, y)
-        encoded = schema.encode_targets(targets, "y", range(len(y)))
-        self.task_ = fit(self.run_, schema, self._inputs(self.run_, X), encoded, self.steps, ())
         self.one_target_ = y.ndim == 1
+        targets = y[:, None] if y.ndim == 1 else y
+        if targets.shape[1] != self.run_.config.source.spec.y_dim:
+            raise ValueError(
+                f"y has {targets.shape[1]} targets, but the run was trained on {self.run_.config.source.spec.y_dim}"
+            )
+        self._adapt(X, targets)
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -109,12 +116,18 @@ class FewShotRegressor(RegressorMixin, FewShot):
             if return_std:
                 raise ValueError("without a run there is no standard deviation: leave return_std out")
             return self.model_.predict(validate_data(self, X, reset=False))
-        found, names = self._predicted(X), [column.name for column in self.task_.schema.targets]
-        if return_std and f"{names[0]}_sd" not in found:
+        rows = self._asked(X)
+        values = self._targets(self.task_.predict(rows))
+        if not return_std:
+            return values
+        std = self.task_.std(rows)
+        if std is None:
             raise ValueError("this run's learner has no standard deviation: leave return_std out, or train BMAML")
-        parts = [np.stack([found[name + end] for name in names], 1) for end in (["", "_sd"] if return_std else [""])]
-        values = [part[:, 0] if self.one_target_ else part for part in parts]
-        return tuple(values) if return_std else values[0]
+        return values, self._targets(std)
+
+    def _targets(self, columns: Columns) -> np.ndarray:
+        each = np.stack([columns[column.name] for column in self.task_.schema.targets], 1)
+        return each[:, 0] if self.one_target_ else each
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -140,8 +153,9 @@ class FewShotClassifier(ClassifierMixin, FewShot):
         self._expect(self.run_, X)
         X, y = self._checked(self.run_, X, y)
         check_classification_targets(y)
-        schema, self.classes_, codes = class_codes(self.run_, y)
-        self.task_ = fit(self.run_, schema, self._inputs(self.run_, X), codes, self.steps, ())
+        schema = self.run_.schema
+        self.classes_ = np.unique(y) if schema is None else np.sort(label_values(schema.labels, y.dtype))
+        self._adapt(X, y[:, None] if schema is not None else y)
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -149,9 +163,9 @@ class FewShotClassifier(ClassifierMixin, FewShot):
         check_is_fitted(self)
         if self.run is None:
             return self.model_.predict_proba(validate_data(self, X, reset=False))
-        found, target = self._predicted(X), self.task_.schema.targets[0]
-        each = np.stack([found[f"{target.name}={label}"] for label in target.categories], 1)
-        return each[:, np.argsort(label_values(target.categories, self.classes_.dtype), kind="stable")]
+        each = self.task_.probabilities(self._asked(X))
+        labels = label_values(self.task_.schema.labels, self.classes_.dtype)
+        return each[:, np.argsort(labels, kind="stable")]
 
     def predict(self, X: Any) -> np.ndarray:
         """The likeliest class of each row."""
@@ -159,29 +173,10 @@ class FewShotClassifier(ClassifierMixin, FewShot):
         return self.classes_[probabilities.argmax(1)]
 
 
-def target_columns(run: Run, y: np.ndarray) -> tuple[Schema, dict[str, np.ndarray]]:
-    """The run's columns, and the targets under their names."""
-    spec = run.config.source.spec
-    schema = getattr(run.config.source, "schema", None) or Schema(
-        plain_columns("x", int(np.prod(spec.x_shape))), plain_columns("y", spec.y_dim)
-    )
-    rows = y[:, None] if y.ndim == 1 else y
-    if rows.shape[1] != len(schema.targets):
-        raise ValueError(f"y has {rows.shape[1]} targets, but the run was trained on {len(schema.targets)}")
-    return schema, {column.name: rows[:, i] for i, column in enumerate(schema.targets)}
-
-
-def class_codes(run: Run, y: np.ndarray) -> tuple[Schema, np.ndarray, np.ndarray]:
-    """The run's columns, the classes in order, and each row's one-hot code."""
-    schema: Schema | None = getattr(run.config.source, "schema", None)
-    if schema is not None:
-        codes = schema.encode_targets({schema.targets[0].name: y}, "y", range(len(y)))
-        return schema, np.sort(label_values(schema.labels, y.dtype)), codes
-    classes, numbers = np.unique(y, return_inverse=True)
-    ways = run.config.source.spec.y_dim
-    if not 2 <= len(classes) <= ways:
-        raise ValueError(f"y has {len(classes)} classes, but the run tells 2 to {ways} apart")
-    return image_schema([str(one) for one in classes]), classes, np.eye(ways, dtype=np.float32)[numbers]
+def rows_table(schema: Schema, X: np.ndarray, targets: Columns | None = None) -> Table:
+    """Checked rows as a table of the run's columns, whose rows count from 0 as those of an array do."""
+    columns = {column.name: X[:, i] for i, column in enumerate(schema.inputs)}
+    return Table("X", {**columns, **(targets or {})}, np.arange(len(X)))
 
 
 def label_values(labels: tuple[str, ...], dtype: np.dtype) -> np.ndarray:

@@ -13,13 +13,18 @@ from metagrove import files
 from metagrove.config.config import Config, check_config
 from metagrove.config.encoding import from_json
 from metagrove.config.presets import default_learner, preset
+from metagrove.errors import InputError
 from metagrove.files import Json
 from metagrove.keys import key_for
 from metagrove.learner import Learner, Meta
 from metagrove.losses import metric_of
-from metagrove.serve.adapted import Adapted, AdaptedTasks, adapt_one, adapt_tasks
-from metagrove.serve.rows import padded_examples, support_rows, support_sets
+from metagrove.nets.predictors import STATISTICS, Statistics
+from metagrove.serve.fitted_task import FittedTask
+from metagrove.serve.fitted_tasks import Fit, FittedTasks
+from metagrove.serve.rows import support_sets
+from metagrove.serve.support import SupportRows, array_schema, read_support, table_schema
 from metagrove.sources.source import Source
+from metagrove.tables.schema import Schema
 from metagrove.train import checkpoint, folders
 from metagrove.train.growth import as_grown
 from metagrove.train.loop import train as train_into
@@ -51,30 +56,81 @@ class Run:
         """Inner steps at test, chosen on validation tasks."""
         return self.about["validation"]["steps"]
 
-    def adapt(self, x: ArrayLike, y: ArrayLike, *, steps: int | None = None) -> Adapted:
-        """Fit a new task from its few rows; a classifier's `y` may be the classes' numbers, 0 to ways - 1.
+    @property
+    def classifies(self) -> bool:
+        """Are the targets classes?"""
+        return self.metric == "accuracy"
 
-        Images have values from 0 to 1, or are uint8. Rows are as the net sees them: of a run on people's own tables
-        `metagrove.adapt` takes them in their own units.
+    @property
+    def schema(self) -> Schema | None:
+        """The columns of its tables; without names x (or x1, ...) and y; None for images and unnamed classifiers."""
+        return table_schema(self.config.source, classifies=self.classifies)
+
+    def adapt(
+        self,
+        support: Any,
+        y: ArrayLike | None = None,
+        *,
+        steps: int | None = None,
+        statistics: Statistics = "support",
+    ) -> FittedTask:
+        """Fit a new task from its few rows.
+
+        Args:
+            support: Inputs as an array, with `y`; or a table with inputs and targets (a path, a DataFrame, a mapping of
+                columns), for images a folder class/*.jpg. Arrays are as the net sees them: images have values from 0
+                to 1 or are uint8, and a run on people's own tables takes their units from a table.
+            y: Targets as an array; a classifier's may be the classes' numbers, 0 to ways - 1, or their names.
+            steps: Inner steps; by default as many as were best on validation tasks.
+            statistics: Whose statistics a net that normalises by a set uses. With "support" a prediction depends on no
+                other row; with "query" it normalises by the rows that are asked for in one call (transductive).
+
+        Returns:
+            The task, which predicts, is saved and exported.
+
+        Raises:
+            InputError: if the rows do not fit the run, naming row and column.
+
+        Example:
+            >>> run.adapt(x, y).predict(new_x)
+            >>> run.adapt("support.csv").predict("rows.csv")
         """
-        spec = self.config.source.spec
-        support = padded_examples(*support_rows(x, y, spec, classifies=self.metric == "accuracy"))
-        steps = self.inner_steps if steps is None else steps
-        predictor, info = adapt_one(self.config.learner, self.meta, support, steps)
-        return Adapted(spec, predictor, info)
+        rows = read_support(self.config.source, support, y, classifies=self.classifies)
+        return self._fit(steps, statistics).one(rows)
 
-    def adapt_many(self, supports: Sequence[tuple[ArrayLike, ArrayLike]], *, steps: int | None = None) -> AdaptedTasks:
-        """`adapt` for many tasks, each an (x, y), in few compiled calls: far faster than one after another."""
+    def adapt_many(
+        self,
+        supports: Sequence[tuple[ArrayLike, ArrayLike]],
+        *,
+        steps: int | None = None,
+        statistics: Statistics = "support",
+    ) -> FittedTasks:
+        """`adapt` for many tasks, each an (x, y) of arrays, in few compiled calls: far faster than one by one."""
         spec = self.config.source.spec
-        checked = support_sets(supports, spec, classifies=self.metric == "accuracy")
-        steps = self.inner_steps if steps is None else steps
-        return adapt_tasks(self.config.learner, self.meta, spec, checked, steps)
+        schema = array_schema(self.config.source, classifies=self.classifies)
+        checked = support_sets(supports, spec, classifies=self.classifies)
+        return self._fit(steps, statistics).many([SupportRows(x, y, schema) for x, y in checked])
 
-    def scores(self, *, num_tasks: int, seed: int, steps: int | None = None, every_step: bool = True) -> Scores:
+    def _fit(self, steps: int | None, statistics: Statistics) -> Fit:
+        if statistics not in STATISTICS:
+            raise InputError(f"statistics must be one of {', '.join(STATISTICS)}, got {statistics!r}")
+        steps = self.inner_steps if steps is None else steps
+        return Fit(self.folder, self.config, self.meta, steps, statistics)
+
+    def scores(
+        self,
+        *,
+        num_tasks: int,
+        seed: int,
+        steps: int | None = None,
+        every_step: bool = True,
+        statistics: Statistics | None = None,
+    ) -> Scores:
         """Every test task's score after 0, 1, ... inner steps; by default up to as many as validation looked at.
 
         Of a source whose families can be drawn apart, each has its equal part of the tasks, one family after another.
-        Of a source that draws the same tasks again, a score is the mean over a task's draws.
+        Of a source that draws the same tasks again, a score is the mean over a task's draws. `statistics` says whose
+        normalise the query set: its own (transductive), the support set's, or by default those of training.
         """
         source = self.config.source
         parts = test_parts(source, seed)
@@ -83,6 +139,7 @@ class Run:
             "steps": self.config.training.max_eval_inner_steps if steps is None else steps,
             "every_step": every_step,
             "task_chunk_size": self.config.training.task_chunk_size,
+            "statistics": statistics,
         }
         scored = [
             score_tasks(self.config.learner, self.meta, part, key=part_key, num_tasks=size, **how)

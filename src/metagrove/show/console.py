@@ -33,6 +33,12 @@ def print_evaluation(result: Evaluation) -> None:
     console = Console()
     console.print(table)
     console.print(f"bold: {summary.steps} inner steps, selected on validation tasks; ± is the 95 % CI over tasks")
+    if result.statistics is not None:
+        for name, one in (
+            ("transductive", result.statistics.transductive),
+            ("support statistics", result.statistics.support_statistics),
+        ):
+            console.print(f"{name}: {one.value:.3f}±{one.value_ci95:.3f} after {summary.steps} inner steps")
     if agreement := summary.clustering:
         console.print(
             f"agreement of clusters and families: NMI {agreement.nmi:.2f}, purity {agreement.purity:.2f}, "

@@ -21,7 +21,8 @@ from metagrove.errors import InputError
 from metagrove.files import save_error
 from metagrove.losses import metric_of
 from metagrove.outer import family_of, map_drawn, task_keys
-from metagrove.serve.run import Adapted, Run
+from metagrove.serve.fitted_task import FittedTask
+from metagrove.serve.run import Run
 from metagrove.sources.source import Source, TaskDraw
 from metagrove.task import Task
 from metagrove.train import folders
@@ -159,13 +160,14 @@ def _sample(tasks: TaskDraw, key: PRNGKeyArray) -> Task:
     return tasks.sample(key)
 
 
-def adapt(run: Run, task: Task, *, steps: int | None = None) -> Adapted:
-    """Adapt a run to the unpadded support rows of a task."""
+def adapt(run: Run, task: Task, *, steps: int | None = None) -> FittedTask:
+    """The run fitted to the task's real support rows; transductive, as its scores are."""
     real = np.asarray(task.support.mask)
-    return run.adapt(np.asarray(task.support.x)[real], np.asarray(task.support.y)[real], steps=steps)
+    rows = np.asarray(task.support.x)[real], np.asarray(task.support.y)[real]
+    return run.adapt(*rows, steps=steps, statistics="query")
 
 
-def heat_map(axes: Axes, tasks: Sequence[Drawn], adapted: Sequence[Adapted]) -> None:
+def heat_map(axes: Axes, tasks: Sequence[Drawn], adapted: Sequence[FittedTask]) -> None:
     """Draw p^{0→k}, eq. (6), of each task as a heat map."""
     if not adapted[0].assignments:
         axes.set_axis_off()
@@ -183,7 +185,7 @@ def heat_map(axes: Axes, tasks: Sequence[Drawn], adapted: Sequence[Adapted]) -> 
 
 
 def curves(
-    figure: Any, tasks: Sequence[Drawn], run: Run, adapted: Sequence[Adapted], others: Sequence[Run], *, columns: int
+    figure: Any, tasks: Sequence[Drawn], run: Run, adapted: Sequence[FittedTask], others: Sequence[Run], *, columns: int
 ) -> None:
     """Draw the true function, support points and the fits of all runs, one panel per task."""
     panels = np.ravel(figure.subplots(-(-len(tasks) // columns), columns, sharex=True))

@@ -25,7 +25,8 @@ from sklearn.metrics import normalized_mutual_info_score
 from metagrove.errors import InputError
 from metagrove.learner import Info, Predictor
 from metagrove.outer import probe, task_keys
-from metagrove.serve.run import Adapted, Run
+from metagrove.serve.fitted_task import FittedTask
+from metagrove.serve.run import Run
 from metagrove.show.figures import (
     BLACK,
     BLUE,
@@ -112,8 +113,8 @@ def strip(images: Float[np.ndarray, "k h w c"]) -> Float[np.ndarray, "h _ c"]:
     return np.concatenate(list(spaced), axis=1)[:, :-gap]
 
 
-def draw_shares(axes: Axes, adapted: Adapted) -> None:
-    """Draw p^{0→k} of one task."""
+def draw_shares(axes: Axes, adapted: FittedTask) -> None:
+    """p^{0→k} of one task; darker is more."""
     shares = adapted.assignments[0][:1]
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for column, share in enumerate(shares[0]):

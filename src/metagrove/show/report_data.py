@@ -13,7 +13,8 @@ from metagrove.errors import InputError
 from metagrove.learner import Info, Predictor
 from metagrove.losses import LossFn, Metric, metric_of
 from metagrove.outer import probe, task_keys
-from metagrove.serve.run import Adapted, Run, draws_of
+from metagrove.serve.fitted_task import FittedTask
+from metagrove.serve.run import Run, draws_of
 from metagrove.show.figures import adapt
 from metagrove.sources.source import Source, TaskDraw
 from metagrove.task import Task
@@ -141,8 +142,8 @@ class Fit:
     case: Case
     score: float
     task: Task
-    adapted: Adapted
-    others: tuple[Adapted, ...] = ()
+    adapted: FittedTask
+    others: tuple[FittedTask, ...] = ()
 
 
 def fit(run: Run, seen: Look, index: int, others: Sequence[Run] = ()) -> Fit:

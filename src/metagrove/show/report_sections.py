@@ -280,7 +280,7 @@ def drawn_how(told: ReportContext) -> Html | None:
     run, kind = told.run, told.sketcher.kind
     targets = told.sketcher.units.y_names
     names = targets if kind == "agreement" else [one.name for one in told.standings[: 1 + len(told.others)]]
-    spread = kind == "curve" and fit(run, told.seen, 0).adapted.spread(np.zeros((1, 1))) is not None
+    spread = kind == "curve" and fit(run, told.seen, 0).adapted.std(np.zeros((1, 1))) is not None
     known = truth_of(run, told.seen.cases[0].key, np.zeros((1, 1), np.float32)) is not None
     return charts.task_legend(kind, names, truth=known, spread=spread)
 

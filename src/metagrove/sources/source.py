@@ -157,3 +157,8 @@ class Source(abc.ABC):
     def checksums(self) -> dict[str, str]:
         """SHA-256 of the stored data that tasks are drawn from, by name; empty where there is none."""
         return {}
+
+    @property
+    def ignored_columns(self) -> tuple[str, ...] | None:
+        """Columns that may stand in a table beside the schema's and are not read; None if that is any."""
+        return ()

@@ -67,6 +67,11 @@ class Tables(TableData, Source):
         """Always true: the same tasks are drawn again with other support rows."""
         return True
 
+    @property
+    def ignored_columns(self) -> tuple[str, ...] | None:
+        """Columns about tasks; any, where the inputs were named."""
+        return None if self.inputs else tuple(filter(None, (self.task_column, self.stratify, self.group_column)))
+
     def sample(self, key: PRNGKeyArray) -> Task:
         """Draw one training task and its support and query rows.
 

@@ -67,6 +67,18 @@ def concatenate(pieces: Sequence[Table]) -> Table:
     return Table(pieces[0].where, columns, np.concatenate([piece.rows for piece in pieces]))
 
 
+def is_table(given: Any) -> bool:
+    """Is this a table: a path, a `Table`, a DataFrame, or a mapping of names to columns? Otherwise it is an array."""
+    return isinstance(given, str | Path | Table | Mapping) or hasattr(given, "columns")
+
+
+def open_table(given: Any) -> Table:
+    """Whatever `is_table` holds for, as a table."""
+    if isinstance(given, Table):
+        return given
+    return read_table(given) if isinstance(given, str | Path) else from_frame(given)
+
+
 def from_frame(frame: Any) -> Table:
     """Convert a DataFrame, or a mapping from names to columns, to a table whose rows count from 1."""
     names = [str(name) for name in (frame.columns if hasattr(frame, "columns") else frame)]

@@ -12,6 +12,7 @@ from metagrove.errors import DivergedError, InputError
 from metagrove.keys import key_for
 from metagrove.learner import Info, Learner, Meta, Predictor, after_each_step
 from metagrove.losses import LossFn, Metric, metric_of
+from metagrove.nets.predictors import Statistics, bind_support
 from metagrove.outer import BATCH, probe, task_keys
 from metagrove.sources.source import Source, TaskDraw
 from metagrove.task import Task
@@ -50,15 +51,16 @@ def score_tasks(
     every_step: bool = True,
     task_chunk_size: int = BATCH,
     answers: bool = False,
+    statistics: Statistics | None = None,
 ) -> Scores:
     """Adapt to each task without randomness and score its query set, after every step or after the last alone.
 
-    Task i depends on `key` and i alone.
+    Task i depends on `key` and i alone. `statistics` says whose normalise the query set; by default as in training.
     """
     if num_tasks < 2:
         raise InputError(f"num_tasks must be at least 2 for a confidence interval, got {num_tasks}")
 
-    keep = KeepScore(metric_of(learner.loss).score, every_step, answers)
+    keep = KeepScore(metric_of(learner.loss).score, every_step, answers, statistics)
     keys = task_keys(key, num_tasks)
     found = probe(learner, meta, tasks, keys, keep, steps=steps, task_chunk_size=task_chunk_size)
     by_step, family, shares, answered = found
@@ -67,16 +69,20 @@ def score_tasks(
 
 @dataclasses.dataclass(frozen=True)
 class KeepScore:
-    """For `outer.probe`: a task's scores, family, shares of the first clusters and, if asked for, an answer."""
+    """For `outer.probe`: a task's scores, family, assignment to the first clusters and, if asked for, a prediction."""
 
     score: LossFn
     every_step: bool
     answers: bool
+    statistics: Statistics | None = None
 
     def __call__(self, task: Task, predictor: Predictor, info: Info) -> tuple[Array, Array, Array | None, Array | None]:
-        prediction = predictor(task.query.x, task.query.mask)
+        def bind(predictor: Predictor) -> Predictor:
+            return predictor if self.statistics is None else bind_support(predictor, task.support, self.statistics)
+
+        prediction = bind(predictor)(task.query.x, task.query.mask)
         last = self.score(prediction, task.query.y, task.query.mask)[None]
-        by_step = after_each_step(info.path, task.query, self.score) if self.every_step else last
+        by_step = after_each_step(info.path, task.query, self.score, bind) if self.every_step else last
         shares = info.assignments[0][0] if info.assignments else None
         return by_step, task.family, shares, prediction[0] if self.answers else None
 
@@ -135,6 +141,21 @@ class Clustering:
     largest_share: float
     """Mean of each task's largest share."""
     tasks_by_cluster_and_family: list[list[int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """A mean over tasks and its confidence interval."""
+
+    value: float
+    value_ci95: float
+
+
+@dataclasses.dataclass(frozen=True)
+class ValueByFamily(Value):
+    """The same over all tasks and by family."""
+
+    by_family: dict[str, Value]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,6 +224,17 @@ def summarize(scores: Scores, family_names: tuple[str, ...], *, step: int, metri
 def _means(by_step: np.ndarray, values: np.ndarray) -> Any:
     value = {"value": float(values.mean()), "value_ci95": float(ci95(values))}
     return {**value, "by_step": by_step.mean(0).tolist(), "ci95": ci95(by_step).tolist()}
+
+
+def value_by_family(scores: Scores, family_names: tuple[str, ...], *, step: int) -> ValueByFamily:
+    """The mean after so many inner steps with its CI, over all tasks and by family."""
+    of_family = {name: scores.after(step)[scores.family == i] for i, name in enumerate(family_names)}
+    by_family = {name: Value(*_value(values)) for name, values in of_family.items() if len(values)}
+    return ValueByFamily(*_value(scores.after(step)), by_family)
+
+
+def _value(values: np.ndarray) -> tuple[float, float]:
+    return float(values.mean()), float(ci95(values))
 
 
 def clustering(scores: Scores) -> Clustering | None:

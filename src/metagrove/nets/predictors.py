@@ -1,0 +1,103 @@
+"""What a predictor, or a net in it, may offer beyond being called; `serve` and `evaluate` ask for nothing else.
+
+- `bind_support`: it normalises by statistics of a set, and says how it takes those of a support set;
+- `std`: it knows the standard deviation of its predictions;
+- `as_layers`: it can be written as plain layers x W + b, for use without this package.
+
+A person's own net has a capability as soon as it has the method.
+"""
+
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Bool, Float
+
+from metagrove.errors import InputError
+from metagrove.nets.layers import AfterLayer
+from metagrove.task import Examples
+
+Statistics = Literal["support", "query"]
+"""Whose statistics normalise a prediction: the support set's, or those of the set that is asked for (transductive)."""
+STATISTICS: tuple[Statistics, ...] = ("support", "query")
+
+Layer = tuple[Float[Array, "..."], Float[Array, "..."]]
+"""A matrix (or 3×3 kernel) and a bias."""
+
+
+class PlainLayers(eqx.Module):
+    """Layers with ReLU between them; convolutions come first, each followed by 2×2 max pooling."""
+
+    layers: tuple[Layer, ...]
+    classifies: bool = eqx.field(static=True)
+    """The last layer's values go through a log-softmax."""
+    members: int = eqx.field(static=True, default=0)
+    """If set, every array has a first axis of so many nets, whose predictions are averaged."""
+    noise_variance: Float[Array, ""] | float = 0.0
+    """Added to the variance between members to give that of a new value."""
+
+
+@runtime_checkable
+class BindsSupport(Protocol):
+    """A net, or a predictor, that normalises by statistics of a set."""
+
+    def bind_support(self, support: Examples, statistics: Statistics | None = None) -> Any:
+        """The same with these statistics.
+
+        Args:
+            support: The support set that it was adapted to.
+            statistics: Whose statistics to use; None means those that it was trained with.
+        """
+        ...
+
+
+@runtime_checkable
+class HasStd(Protocol):
+    """A predictor that knows how uncertain it is."""
+
+    def std(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
+        """Standard deviation of each prediction."""
+        ...
+
+
+@runtime_checkable
+class HasLayers(Protocol):
+    """A net or predictor that can be written as plain layers."""
+
+    def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
+        """The layers, without what `after_layer` does to their values: the caller multiplies that in.
+
+        Args:
+            after_layer: What replaces each layer's values before activation, for statistics that depend on it.
+
+        Raises:
+            InputError: if it cannot be written so.
+        """
+        ...
+
+
+def bind_support(predictor: Any, support: Examples, statistics: Statistics | None = None) -> Any:
+    """The predictor with every net in it that normalises by a set told its support set, and whose statistics to use."""
+
+    def binds(part: Any) -> bool:
+        return isinstance(part, BindsSupport)
+
+    def bind(part: Any) -> Any:
+        return part.bind_support(support, statistics) if binds(part) else part
+
+    return jax.tree.map(bind, predictor, is_leaf=binds)
+
+
+def plain_layers(predictor: Any, after_layer: AfterLayer | None = None) -> PlainLayers:
+    """`predictor.as_layers`, refused in words where there is none."""
+    if not isinstance(predictor, HasLayers):
+        raise no_layers(predictor)
+    return predictor.as_layers(after_layer)
+
+
+def no_layers(predictor: Any) -> InputError:
+    """What is said of a predictor that has no plain layers."""
+    return InputError(
+        f"{type(predictor).__name__} cannot be written as plain layers: export serves the package's nets for tables, "
+        "and Conv4 by all methods but BMAML and matching networks"
+    )

@@ -1,0 +1,65 @@
+"""What is compiled for fitted tasks. Every door uses these functions, so that all give the same digits."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from metagrove.inner import repeat
+from metagrove.learner import Info, Learner, Meta, Predictor
+from metagrove.nets.predictors import Statistics, bind_support
+from metagrove.outer import over_tasks
+from metagrove.task import Examples
+
+Answer = Callable[..., Array]
+"""A predictor, or its `std`."""
+
+
+def fit_support(
+    learner: Learner, meta: Meta, support: Examples, steps: int, statistics: Statistics
+) -> tuple[Predictor, Info]:
+    """`adapt` without randomness and without what only training looks at; the predictor's statistics are fixed."""
+    predictor, info = learner.adapt(meta, support, steps=steps)
+    predictor = bind_support(predictor, support, statistics)
+    return predictor, dataclasses.replace(info, path=repeat(predictor, 1), penalty=jnp.zeros(()), metrics={})
+
+
+adapt_one = eqx.filter_jit(fit_support)
+"""`fit_support`, compiled."""
+
+
+@eqx.filter_jit
+def adapt_batch(
+    learner: Learner, meta: Meta, supports: Examples, steps: int, statistics: Statistics
+) -> tuple[Predictor, Info]:
+    """`fit_support` of each of many tasks."""
+    return over_tasks(lambda support: fit_support(learner, meta, support, steps, statistics), supports)
+
+
+def rows_alone(answer: Answer, x: Array) -> Array:
+    """The answer for each row by itself, so that it depends on no other row, whatever the net does with a set."""
+    return jax.vmap(lambda row: answer(row[None], jnp.ones(1, bool))[0])(x)
+
+
+answer_rows = eqx.filter_jit(rows_alone)
+"""`rows_alone`, compiled."""
+
+
+@eqx.filter_jit
+def answer_set(answer: Answer, x: Array, mask: Array) -> Array:
+    """The answers for a set of rows together (transductive)."""
+    return answer(x, mask)
+
+
+@eqx.filter_jit
+def answer_batch(x: Any, mask: Any, predictors: Predictor, statistics: Statistics) -> Array:
+    """Predictions for rows of each of many tasks."""
+
+    def one(x: Array, mask: Array, predictor: Predictor) -> Array:
+        return predictor(x, mask) if statistics == "query" else rows_alone(predictor, x)
+
+    return over_tasks(one, x, mask, predictors)

@@ -1,0 +1,176 @@
+"""A run fitted to one task: what Python, the estimators and the shell commands all hold in hand.
+
+Array in, array out: `predict` of an array gives an array in the net's units (of a run on tables, standardised ones),
+of a classifier log-probabilities. Table in, columns out: of a path, a DataFrame or a mapping of columns it gives a
+mapping of columns in the person's units.
+
+With `statistics="support"` no prediction depends on the other rows that are asked for: each row goes through the net by
+itself, and a net that normalises by statistics of a set takes those of the support set. With `statistics="query"` the
+rows of one call go through the net together, and it normalises by them (transductive).
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from metagrove import files
+from metagrove.errors import InputError
+from metagrove.learner import Predictor
+from metagrove.nets.predictors import HasStd, Statistics
+from metagrove.serve.compiled import Answer, answer_rows, answer_set
+from metagrove.serve.queries import QueryRows, read_queries
+from metagrove.serve.rows import input_rows, pad, padded_size
+from metagrove.tables.read import is_table
+from metagrove.tables.schema import Schema
+from metagrove.task import Spec
+from metagrove.train import checkpoint
+
+ROWS_AT_ONCE, IMAGES_AT_ONCE = 1024, 16
+"""Rows are always looked at so many at a time, filled up with zeros: one shape, compiled once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FittedTask:
+    """A learner fitted to one task. `Run.adapt` makes one, `load_fitted` reads one that was saved.
+
+    Example:
+        >>> task = run.adapt(x, y)
+        >>> task.predict(new_x)                     # an array
+        >>> task = run.adapt("support.csv")
+        >>> task.predict("rows.csv")                # columns in your units
+    """
+
+    learner: dict[str, Any]
+    """The learner's settings as plain data."""
+    spec: Spec
+    schema: Schema
+    """The columns; of images, the target alone, whose names are the task's classes."""
+    predictor: Predictor
+    support_size: int
+    """Rows of the support set with its padding."""
+    about: dict[str, Any]
+    """The task's rows, clusters, the known tasks most like it; see `standing`."""
+    ignored: tuple[str, ...] | None = ()
+    """Columns that may stand in a file and are not read; None if that is any."""
+    statistics: Statistics = "support"
+    """Whose statistics normalise: the support set's, or those of the rows that are asked for together."""
+    task_embedding: np.ndarray | None = None
+    """g, where the task stands; None for a learner that does not embed tasks."""
+    assignments: tuple[np.ndarray, ...] = ()
+    """Each level's soft assignment, (K, K') with rows that sum to 1; empty for a learner without clusters."""
+
+    def predict(self, x: Any) -> Any:
+        """Predictions for new inputs of the task.
+
+        Args:
+            x: An array of inputs, (n, ...); or a table (a path, a DataFrame, columns by name), for images a folder.
+
+        Returns:
+            Of an array, an array (n, targets) of values in the net's units, or (n, classes) of log-probabilities. Of a
+            table, a mapping of columns in the person's units: each target, its standard deviation as TARGET_sd if the
+            learner has one; of a classifier the likeliest class, and the probability of each as TARGET=CLASS.
+        """
+        return self.columns(self._read(x)) if is_table(x) else self._values(self._encoded(x))
+
+    def classify(self, x: Any) -> np.ndarray:
+        """The most likely class of each row: its number for an array, its name for a table."""
+        numbers = self._values(self._encoded(x)).argmax(1)
+        return np.array(self.schema.labels, object)[numbers] if is_table(x) else numbers
+
+    def probabilities(self, x: Any) -> np.ndarray:
+        """The probability of each class, (n, classes), in the order of `schema.labels`."""
+        return np.exp(self._values(self._encoded(x)).astype(np.float64))
+
+    def std(self, x: Any) -> Any:
+        """Standard deviation of each prediction, in the form of `predict`; None from a learner that has none."""
+        if not isinstance(self.predictor, HasStd):
+            return None
+        rows = self._encoded(x)
+        return self._std_columns(rows) if is_table(x) else self._std(self.predictor, rows)
+
+    def columns(self, queries: QueryRows) -> dict[str, np.ndarray]:
+        """Predictions for encoded rows in the person's units."""
+        found = self.schema.decode_targets(self._values(queries.x)) | self._std_columns(queries.x, "_sd")
+        refuse_not_finite(found, queries)
+        return found if queries.files is None else {"file": queries.files, **found}
+
+    def _read(self, table: Any) -> QueryRows:
+        return read_queries(table, self.spec, self.schema, self.ignored)
+
+    def _encoded(self, x: Any) -> np.ndarray:
+        return self._read(x).x if is_table(x) else input_rows(x, self.spec)
+
+    def _values(self, x: np.ndarray) -> np.ndarray:
+        values = self._answer(self.predictor, x)
+        fewer = self.schema.classifies and len(self.schema.labels) < self.spec.y_dim
+        return among(values[:, : len(self.schema.labels)]) if fewer else values
+
+    def _std(self, predictor: HasStd, x: np.ndarray) -> np.ndarray:
+        return self._answer(predictor.std, x)[:, : self.schema.y_dim]
+
+    def _std_columns(self, x: np.ndarray, end: str = "") -> dict[str, np.ndarray]:
+        if not isinstance(self.predictor, HasStd):
+            return {}
+        target = self.schema.targets[0].name
+        names = [f"{target}={label}" for label in self.schema.labels] or [one.name for one in self.schema.targets]
+        each = self.schema.decode_std(self._std(self.predictor, x)).T
+        return {name + end: values for name, values in zip(names, each, strict=True)}
+
+    def _answer(self, answer: Answer, x: np.ndarray) -> np.ndarray:
+        if self.statistics == "query":
+            size = padded_size(len(x))
+            together = answer_set(answer, jnp.asarray(pad(x, size)), jnp.asarray(np.arange(size) < len(x)))
+            return np.asarray(together)[: len(x)]
+        size = IMAGES_AT_ONCE if self.spec.is_image else ROWS_AT_ONCE
+        pieces = [x[start : start + size] for start in range(0, len(x), size)]
+        return np.concatenate(
+            [np.asarray(answer_rows(answer, jnp.asarray(pad(piece, size))))[: len(piece)] for piece in pieces]
+        )
+
+    def save(self, folder: str | Path) -> None:
+        """Keep the task in a folder of two files; an older one there is replaced in one move.
+
+        adapted.json           learner, columns, what was said of the task, checksums
+        adapted-….safetensors  the predictor's arrays
+        """
+        path = Path(folder)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise files.save_error(path, error) from error
+        checkpoint.save(path, "adapted", self.predictor, self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the predictor's arrays, as plain data."""
+        return {
+            "learner": self.learner,
+            "spec": {"x_shape": list(self.spec.x_shape), "y_dim": self.spec.y_dim},
+            "schema": self.schema.to_json(),
+            "support_size": self.support_size,
+            "about": self.about,
+            "ignored": self.ignored,
+            "statistics": self.statistics,
+            "task_embedding": None if self.task_embedding is None else self.task_embedding.tolist(),
+            "assignments": [level.tolist() for level in self.assignments],
+        }
+
+
+def among(log_probabilities: np.ndarray) -> np.ndarray:
+    """Log-probabilities given that it is one of these classes."""
+    shifted = log_probabilities - log_probabilities.max(1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+
+
+def refuse_not_finite(columns: Mapping[str, np.ndarray], queries: QueryRows) -> None:
+    """Refuse predictions that are no numbers, naming the row of the table."""
+    for name, values in columns.items():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            at = int(np.flatnonzero(~np.isfinite(values))[0])
+            row = at if queries.rows is None else int(queries.rows[at])
+            raise InputError(
+                f"{queries.where}, row {row}: {name!r} cannot be predicted, its inputs lie too far out: mend them"
+            )

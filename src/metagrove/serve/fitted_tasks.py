@@ -1,0 +1,185 @@
+"""A run fitted to many tasks at once, in few compiled calls."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from metagrove.config.config import Config
+from metagrove.config.encoding import to_json
+from metagrove.errors import InputError
+from metagrove.learner import Info, Meta, Predictor
+from metagrove.nets.predictors import Statistics
+from metagrove.serve.compiled import adapt_batch, adapt_one, answer_batch
+from metagrove.serve.fitted_task import FittedTask
+from metagrove.serve.rows import input_rows, padded_examples, padded_size
+from metagrove.serve.standing import standing
+from metagrove.serve.support import SupportRows
+from metagrove.tables.schema import Schema
+from metagrove.task import Examples
+
+BATCH = 128
+"""Most tasks in one compiled call."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """A run, and how it is fitted to tasks."""
+
+    folder: Path
+    config: Config
+    meta: Meta
+    steps: int
+    statistics: Statistics
+
+    def one(self, support: SupportRows) -> FittedTask:
+        """Fit one task."""
+        examples = padded_examples(support.x, support.y)
+        fitted = adapt_one(self.config.learner, self.meta, examples, self.steps, self.statistics)
+        refuse_not_finite(fitted[0])
+        return self.task(*fitted, support.schema, len(support.x))
+
+    def task(self, predictor: Predictor, info: Info, schema: Schema, num_rows: int) -> FittedTask:
+        """What was fitted, and where it stands among the known tasks."""
+        embedding = None if info.task_embedding is None else np.asarray(info.task_embedding)
+        assignments = tuple(np.asarray(level) for level in info.assignments)
+        about = {"run": self.folder.name, "rows": num_rows, "inner_steps": self.steps}
+        return FittedTask(
+            learner=to_json(self.config)["learner"],
+            spec=self.config.source.spec,
+            schema=schema,
+            predictor=predictor,
+            support_size=padded_size(num_rows),
+            about={**about, **standing(self.folder, self.config.learner, self.meta, embedding, assignments)},
+            ignored=self.config.source.ignored_columns,
+            statistics=self.statistics,
+            task_embedding=embedding,
+            assignments=assignments,
+        )
+
+    def many(self, supports: Sequence[SupportRows]) -> "FittedTasks":
+        """Fit every task, those of one padded size together."""
+        inputs = [support.x for support in supports]
+        groups, places = [], [(0, 0)] * len(supports)
+        for size, members in by_size(range(len(supports)), inputs):
+            x, y = ([getattr(supports[i], part) for i in members] for part in ("x", "y"))
+            for at, i in enumerate(members):
+                places[i] = len(groups), at
+            groups.append(in_batches(self._batch, (stack(x, size), stack(y, size), real_rows(x, size)), len(members)))
+        return FittedTasks(self, tuple(supports), tuple(groups), tuple(places))
+
+    def _batch(self, *examples: np.ndarray) -> Any:
+        supports = Examples(*map(jnp.asarray, examples))
+        return adapt_batch(self.config.learner, self.meta, supports, self.steps, self.statistics)
+
+
+@dataclasses.dataclass(frozen=True)
+class FittedTasks(Sequence[FittedTask]):
+    """A run fitted to many tasks; each of them is a `FittedTask`."""
+
+    fit: Fit
+    supports: tuple[SupportRows, ...]
+    groups: tuple[tuple[Predictor, Info], ...]
+    """Tasks whose supports were padded to one size, their arrays stacked along a new first axis, in NumPy."""
+    places: tuple[tuple[int, int], ...]
+    """Each task's group, and where it is in it."""
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, index: int) -> FittedTask: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[FittedTask]: ...
+    def __getitem__(self, index: int | slice) -> FittedTask | list[FittedTask]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        group, at = self.places[index]
+        predictor, info = map_arrays(lambda leaf: leaf[at], self.groups[group])
+        support = self.supports[index]
+        return self.fit.task(predictor, info, support.schema, len(support.x))
+
+    @property
+    def task_embeddings(self) -> np.ndarray | None:
+        """Each task's embedding, (tasks, d); None for a learner that does not embed tasks."""
+        found = [self.groups[group][1].task_embedding for group, _ in self.places]
+        each = [stacked[at] for stacked, (_, at) in zip(found, self.places, strict=True) if stacked is not None]
+        return np.stack(each) if each else None
+
+    @property
+    def assignments(self) -> list[tuple[np.ndarray, ...]]:
+        """Each task's soft assignment at every level; empty tuples for a learner without clusters."""
+        return [
+            tuple(np.asarray(level[at]) for level in self.groups[group][1].assignments) for group, at in self.places
+        ]
+
+    def predict(self, inputs: Sequence[ArrayLike]) -> list[np.ndarray]:
+        """Predictions for new inputs of each task, arrays as of `FittedTask.predict`, all in few calls."""
+        if len(inputs) != len(self):
+            raise InputError(f"one array of inputs for each of {len(self)} tasks, got {len(inputs)}")
+        rows = [input_rows(x, self.fit.config.source.spec) for x in inputs]
+        outputs: list[Any] = [None] * len(self)
+        for number, (predictors, _) in enumerate(self.groups):
+            of_group = [i for i, (group, _) in enumerate(self.places) if group == number]
+            for size, members in by_size(of_group, rows):
+                at, some = np.array([self.places[i][1] for i in members]), [rows[i] for i in members]
+                chosen = map_arrays(lambda leaf, at=at: leaf[at], predictors)
+                found = in_batches(self._answer, (stack(some, size), real_rows(some, size), chosen), len(members))
+                for i, values in zip(members, found, strict=True):
+                    outputs[i] = values[: len(rows[i])]
+        return outputs
+
+    def _answer(self, x: np.ndarray, mask: np.ndarray, predictors: Predictor) -> jax.Array:
+        return answer_batch(x, mask, predictors, self.fit.statistics)
+
+
+def refuse_not_finite(predictor: Predictor) -> None:
+    """Refuse a support set that adapting diverges on."""
+    numbers = jax.tree.leaves(eqx.filter(predictor, eqx.is_inexact_array))
+    if not all(np.isfinite(np.asarray(leaf)).all() for leaf in numbers):
+        raise InputError(
+            "adapting to these rows led to numbers that are not finite: they lie too far from the training tasks', or "
+            "the inner steps are too large; look for a slip in the rows, or give --inner-steps 0"
+        )
+
+
+def by_size(members: Sequence[int], rows: Sequence[np.ndarray]) -> list[tuple[int, list[int]]]:
+    """The members by the size that their rows are padded to, in order of first appearance."""
+    sizes: dict[int, list[int]] = {}
+    for i in members:
+        sizes.setdefault(padded_size(len(rows[i])), []).append(i)
+    return list(sizes.items())
+
+
+def stack(rows: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Sets of rows, each padded with zeros to `size`, along a new first axis."""
+    stacked = np.zeros((len(rows), size, *rows[0].shape[1:]), rows[0].dtype)
+    for at, one in enumerate(rows):
+        stacked[at, : len(one)] = one
+    return stacked
+
+
+def real_rows(rows: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Masks of the same sets."""
+    return np.arange(size)[None] < np.array([len(one) for one in rows])[:, None]
+
+
+def in_batches(fn: Callable[..., Any], batched: tuple[Any, ...], count: int) -> Any:
+    """`fn` of trees with a first axis of tasks, so many of them at a time that few numbers compile anew."""
+    size = min(BATCH, padded_size(count))
+    found = []
+    for start in range(0, count, size):
+        chosen = np.minimum(np.arange(start, start + size), count - 1)  # the last batch is filled up with its last task
+        found.append(jax.device_get(fn(*map_arrays(lambda leaf, chosen=chosen: leaf[chosen], batched))))
+    return map_arrays(lambda *each: np.concatenate(each)[:count], *found)
+
+
+def map_arrays(fn: Callable[..., Any], *trees: Any) -> Any:
+    """`fn` of the trees' arrays; what else a person's own net holds stays as it is."""
+    return jax.tree.map(lambda *leaves: fn(*leaves) if hasattr(leaves[0], "shape") else leaves[0], *trees)

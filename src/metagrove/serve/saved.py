@@ -1,0 +1,71 @@
+"""Fitted tasks from the folders that they were saved in."""
+
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from metagrove import files
+from metagrove.config.encoding import learner_from_json
+from metagrove.errors import RunError
+from metagrove.learner import Learner, Predictor
+from metagrove.nets.predictors import Statistics
+from metagrove.serve.compiled import fit_support
+from metagrove.serve.fitted_task import FittedTask
+from metagrove.tables.schema import Schema
+from metagrove.task import Examples, Spec
+from metagrove.train import checkpoint
+
+
+def load_fitted(folder: str | Path, *, learner: Learner | None = None) -> FittedTask:
+    """The task that `FittedTask.save` wrote.
+
+    Args:
+        folder: Where it was saved.
+        learner: A person's own learner, or one with their own net, which a file cannot hold.
+
+    Raises:
+        RunError: if there is none, or it is damaged or from a newer version.
+    """
+    path = Path(folder)
+    if not (path / "adapted.json").exists():
+        raise RunError(
+            f"{path} holds no adapted task (it has no adapted.json): make one with `metagrove adapt RUN --support "
+            f"FILE --out {path}`, or give --support as well"
+        )
+    kept = files.read_json(path / "adapted.json")
+    try:
+        spec = Spec(tuple(kept["spec"]["x_shape"]), kept["spec"]["y_dim"])
+        schema, size, made_with = Schema.from_json(kept["schema"]), int(kept["support_size"]), kept["learner"]
+        ignored, about = None if kept["ignored"] is None else tuple(kept["ignored"]), kept["about"]
+    except (KeyError, TypeError) as error:
+        raise RunError(f"{path / 'adapted.json'} lacks {error}: adapt again") from error
+    statistics: Statistics = kept.get("statistics", "support")  # version 0.1 knew no other, nor the two below
+    embedding, assignments = kept.get("task_embedding"), kept.get("assignments", ())
+    learner = learner or learner_from_json(made_with, file_format=kept["format"])
+    predictor, _ = checkpoint.load(path, "adapted", blank(learner, spec, size, statistics))
+    return FittedTask(
+        made_with,
+        spec,
+        schema,
+        predictor,
+        size,
+        about,
+        ignored,
+        statistics,
+        None if embedding is None else np.asarray(embedding, np.float32),
+        tuple(np.asarray(level, np.float32) for level in assignments),
+    )
+
+
+def blank(learner: Learner, spec: Spec, support_size: int, statistics: Statistics) -> Predictor:
+    """The shapes of a predictor."""
+
+    def adapted(key: jax.Array) -> Predictor:
+        x, y = jnp.zeros((support_size, *spec.x_shape)), jnp.zeros((support_size, spec.y_dim))
+        support = Examples(x, y, jnp.ones(support_size, bool))
+        return fit_support(learner, learner.init(spec, key=key), support, 0, statistics)[0]
+
+    return eqx.filter_eval_shape(adapted, jax.random.key(0))

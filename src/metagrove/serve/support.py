@@ -1,0 +1,131 @@
+"""What a person gives to adapt to (arrays, a table, a folder of images) as rows that the net sees."""
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from metagrove.errors import InputError
+from metagrove.serve.images import support_images
+from metagrove.serve.rows import support_rows
+from metagrove.sources.source import Source
+from metagrove.tables.read import Table, is_table, open_table
+from metagrove.tables.schema import Column, Schema, quote
+from metagrove.task import Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class SupportRows:
+    """A support set in the net's units, and what its columns or classes are called."""
+
+    x: np.ndarray
+    y: np.ndarray
+    schema: Schema
+
+
+def read_support(source: Source, support: Any, y: ArrayLike | None, *, classifies: bool) -> SupportRows:
+    """Checked and encoded rows.
+
+    Args:
+        source: What the run was trained on.
+        support: Inputs as an array if `y` is given; otherwise a table with inputs and targets (a path, a DataFrame, a
+            mapping of columns), or for images a folder class/*.jpg.
+        y: Targets as an array; a classifier's may be the classes' numbers or names.
+        classifies: Whether the targets are classes.
+
+    Raises:
+        InputError: if the rows do not fit the run, naming row and column.
+    """
+    if y is not None:
+        return from_arrays(source, support, y, classifies=classifies)
+    if not is_table(support):
+        raise InputError("an array of inputs needs its targets: give y as well, or a table with both")
+    if source.spec.is_image:
+        classes, x, codes = support_images(folder_of(support), source.spec)
+        return SupportRows(x, codes, class_schema(classes))
+    schema = table_schema(source, classifies=classifies)
+    if schema is None:
+        raise InputError("this run classifies and names no columns: give arrays, run.adapt(x, y)")
+    table = open_table(support)
+    refuse_unseen(table, schema, source.ignored_columns)
+    where = table.columns, table.where, table.rows.tolist()
+    return SupportRows(schema.encode_inputs(*where), schema.encode_targets(*where), schema)
+
+
+def from_arrays(source: Source, x: ArrayLike, y: ArrayLike, *, classifies: bool) -> SupportRows:
+    """Rows as the net sees them."""
+    spec, schema = source.spec, table_schema(source, classifies=classifies)
+    if classifies and (names := class_names(y)):
+        schema = schema or class_schema(sorted(set(names)))
+        y = encode_names(names, schema, spec.y_dim)
+    inputs, targets = support_rows(x, y, spec, classifies=classifies)
+    return SupportRows(inputs, targets, schema or array_schema(source, classifies=classifies))
+
+
+def class_names(y: ArrayLike) -> list[str]:
+    """The classes of rows if they are given by name."""
+    array = np.asarray(y)
+    return [str(name) for name in array] if array.ndim == 1 and array.dtype.kind in "OSU" else []
+
+
+def encode_names(names: list[str], schema: Schema, ways: int) -> np.ndarray:
+    """One-hot codes of named classes."""
+    found = len(schema.labels)
+    if not 2 <= found <= ways:
+        raise InputError(f"y has {found} classes, but the run tells 2 to {ways} apart")
+    target = {schema.targets[0].name: np.array(names, object)}
+    codes = schema.encode_targets(target, "y", range(len(names)))
+    return np.pad(codes, ((0, 0), (0, ways - found)))
+
+
+def folder_of(support: Any) -> Path:
+    """The folder of a support set of images."""
+    if not isinstance(support, str | Path):
+        raise InputError("images are given as a folder class/*.jpg, or as arrays: run.adapt(x, y)")
+    return Path(support)
+
+
+def table_schema(source: Source, *, classifies: bool) -> Schema | None:
+    """The run's columns; without names x (or x1, x2, ...) and y as they are; None where a table would not do."""
+    if source.schema is not None or classifies or source.spec.is_image:
+        return source.schema
+    return unnamed_schema(source.spec, classifies=False)
+
+
+def array_schema(source: Source, *, classifies: bool) -> Schema:
+    """The columns of a task that is given as arrays: the run's, or without any numbered ones."""
+    return table_schema(source, classifies=classifies) or unnamed_schema(source.spec, classifies=classifies)
+
+
+def unnamed_schema(spec: Spec, *, classifies: bool) -> Schema:
+    """Columns of a run that names none."""
+    if classifies:
+        return class_schema(map(str, range(spec.y_dim)))
+    inputs = () if spec.is_image else plain_columns("x", spec.x_shape[0])
+    return Schema(inputs, plain_columns("y", spec.y_dim))
+
+
+def class_schema(classes: Iterable[str]) -> Schema:
+    """A task's classes as the names of its target."""
+    return Schema((), (Column("class", "category", categories=tuple(classes)),))
+
+
+def plain_columns(name: str, count: int) -> tuple[Column, ...]:
+    """Columns of numbers that are not standardised."""
+    names = [name] if count == 1 else [f"{name}{i + 1}" for i in range(count)]
+    return tuple(Column(one, "number") for one in names)
+
+
+def refuse_unseen(table: Table, schema: Schema, ignored: tuple[str, ...] | None) -> None:
+    """Refuse a column that training did not have: it would be left unread without a word."""
+    known = {column.name for column in schema.inputs + schema.targets} | set(ignored or ())
+    unseen = [name for name in table.columns if name not in known]
+    if unseen and ignored is not None:
+        inputs = quote([column.name for column in schema.inputs])
+        raise InputError(
+            f"{table.where} has a column {quote(unseen)} that was not seen in training: leave it out; "
+            f"the inputs are {inputs}"
+        )
