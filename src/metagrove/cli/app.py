@@ -153,8 +153,8 @@ class Reproduce:
     """Also copy the runs chosen on validation to this folder of released models."""
 
     def __call__(self) -> int:
+        from metagrove.paper.console import print_experiments, print_results
         from metagrove.paper.reproduce import reproduce
-        from metagrove.show.console import print_experiments, print_results
 
         if self.list or self.name is None:
             print_experiments()
