@@ -5,6 +5,11 @@ import gc
 import os
 from pathlib import Path
 
+# Compiling is most of the time. It is done lightly, here and in the commands that tests start, and what was compiled
+# serves every file, command and later run.
+FAST_COMPILE = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FAST_COMPILE}"
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
@@ -28,7 +33,7 @@ from metagrove import (
 from metagrove.config.config import Config, Training
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# Compiling is most of the time: it is done lightly, and what was compiled serves every file, command and later run.
+# jax may have been imported before the environment was set
 jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
