@@ -92,7 +92,7 @@ def test_where_blocks_end_does_not_matter(finished, tmp_path):
 
 
 def test_seeds_differ(finished, tmp_path):
-    train(TINY.with_settings(seed=1, steps=10), tmp_path)
+    train(TINY.with_settings(seed=1), tmp_path)
     assert folders.read_metrics(tmp_path)[0]["loss"] != folders.read_metrics(finished)[0]["loss"]
 
 
@@ -197,7 +197,7 @@ def test_resume_with_other_settings_is_refused(finished):
 
 
 def test_training_works_in_a_thread(tmp_path):
-    thread = threading.Thread(target=train, args=(TINY.with_settings(steps=10), tmp_path))
+    thread = threading.Thread(target=train, args=(TINY, tmp_path))
     thread.start()
     thread.join()
     assert (tmp_path / "best.json").exists()

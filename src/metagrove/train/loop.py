@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from metagrove import files
 from metagrove.config.config import Config, Training, check_config, to_json
@@ -72,19 +72,32 @@ def started(config: Config, tasks: TaskDraw) -> State:
     return dataclasses.replace(state, meta=meta)
 
 
-@eqx.filter_jit
+NOT_COMPILED = ("seed", "log_every", "validate_every", "validation_tasks", "max_eval_inner_steps")
+"""Settings of `Training` that the compiled meta-step does not depend on."""
+
+
 def run_block(
     learner: Learner, source: TaskDraw, training: Training, state: State, stop: Int[Array, ""]
 ) -> tuple[State, Block]:
     """Meta-steps up to `stop`, or up to the first that is not finite: its update is not made.
 
-    A step depends on the seed, the state and its own number, never on where blocks begin and end.
+    A step depends on the seed, the state and its own number, never on where blocks begin and end. The seed is data:
+    another one compiles nothing anew.
     """
+    compiled = dataclasses.replace(training, **{name: getattr(Training(), name) for name in NOT_COMPILED})
+    return _run_block(learner, source, compiled, key_for("train", training.seed), state, stop)
+
+
+@eqx.filter_jit
+def _run_block(
+    learner: Learner, source: TaskDraw, training: Training, key: PRNGKeyArray, state: State, stop: Int[Array, ""]
+) -> tuple[State, Block]:
     optimizer = training.optimizer()
-    key = key_for("train", training.seed)
     arrays, static = eqx.partition(state, eqx.is_array)
 
-    def meta_step(state: State) -> tuple[State, dict[str, Array]]:
+    @functools.partial(jax.jit, inline=True)  # traced once, though it is asked for twice
+    def meta_step(arrays: State) -> tuple[State, dict[str, Array]]:
+        state = eqx.combine(arrays, static)
         task_key, learner_key = jax.random.split(jax.random.fold_in(key, state.step))
         mix = tasks_at(source, state.step, training.steps)
         tasks = jax.vmap(mix.sample)(jax.random.split(task_key, training.meta_batch))
@@ -93,7 +106,8 @@ def run_block(
         )
         updates, opt_state = optimizer.update(grads, state.opt_state, eqx.filter(state.meta, eqx.is_inexact_array))
         seen = {"loss": loss, "gradient_norm": optax.tree.norm(grads), **metrics}
-        return State(eqx.apply_updates(state.meta, updates), opt_state, state.step + 1), seen
+        after = State(eqx.apply_updates(state.meta, updates), opt_state, state.step + 1)
+        return eqx.filter(after, eqx.is_array), seen
 
     def go_on(carry) -> Array:
         arrays, _, finite = carry
@@ -101,14 +115,13 @@ def run_block(
 
     def body(carry):
         arrays, sums, _ = carry
-        new, seen = meta_step(eqx.combine(arrays, static))
+        new, seen = meta_step(arrays)
         finite = jax.tree.map(jnp.isfinite, seen)
         ok = jnp.stack(list(finite.values())).all()
-        new_arrays = eqx.filter(new, eqx.is_array)
-        kept = jax.tree.map(lambda n, o: jnp.where(ok, n, o), new_arrays, arrays)
+        kept = jax.tree.map(lambda n, o: jnp.where(ok, n, o), new, arrays)
         return kept, jax.tree.map(jnp.add, sums, seen), finite
 
-    names = jax.eval_shape(lambda a: meta_step(eqx.combine(a, static))[1], arrays)
+    _, names = jax.eval_shape(meta_step, arrays)
     sums = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), names)
     finite = jax.tree.map(lambda s: jnp.ones(s.shape, bool), names)
     after, sums, finite = jax.lax.while_loop(go_on, body, (arrays, sums, finite))
