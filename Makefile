@@ -26,7 +26,7 @@ lint: $(READY)  ## formatting, style, types, and the order of packages
 	$(BIN)/basedpyright
 
 test: lint  ## everything that must hold
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 bench: $(READY)  ## speed against PyTorch, on the same work in the same run
 	$(PIP) install --quiet --editable ".[bench]"

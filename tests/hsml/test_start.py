@@ -19,6 +19,7 @@ from metagrove.hsml.embed import UNIT, Frame
 from metagrove.hsml.start import SplitHalfEmbeddings, find_clusters, signal_map
 from metagrove.sources.source import Source
 from metagrove.task import Spec, Task, unpadded
+from metagrove.train import loop
 from metagrove.train.loop import run_block, started, train
 
 LEARNER = HSML(
@@ -119,7 +120,7 @@ def test_a_stopped_run_goes_on_from_what_was_found(tmp_path, monkeypatch):
     config = CONFIG.with_settings(steps=8, log_every=4, validate_every=4)
     assert train(config, tmp_path / "whole")
     with monkeypatch.context() as patched:
-        patched.setattr("metagrove.train.loop.interruptible", stopped_at_once)
+        patched.setattr(loop, "interruptible", stopped_at_once)
         assert not train(config, tmp_path / "stopped")
     assert train(config, tmp_path / "stopped", resume=True)
     weights = [sorted(path.name for path in (tmp_path / run).glob("*.safetensors")) for run in ("whole", "stopped")]
