@@ -120,7 +120,7 @@ class Report:
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Train HSML and MAML for about two minutes, set them beside a released model, draw the figures."""
+    """Train HSML and MAML for about a minute, compare them with a released model, draw the figures."""
 
     out: Path = Path("runs/demo")
     """Where the figures go."""
