@@ -3,32 +3,42 @@ VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test lint bench tables clean
+.PHONY: demo test lint bench tables lock clean
 
-$(READY): pyproject.toml
+# uv installs the locked versions in seconds, from the index that pip is set to use; without uv, pip installs what it finds.
+$(READY): pyproject.toml requirements-dev.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	command -v uv > /dev/null || $(PIP) install --quiet uv || true
+	index="$${PIP_INDEX_URL:-$$($(PIP) config get global.index-url 2> /dev/null)}"; \
+	PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip install --quiet --python $(BIN)/python $${index:+--default-index "$$index"} \
+	  --requirement requirements-dev.lock --editable . || $(PIP) install --quiet --editable ".[dev]"
 	touch $@
 
-demo: $(READY)  ## train HSML and MAML for about two minutes, compare them, draw the figures
+demo: $(READY)  ## train HSML and MAML for about a minute, compare them, draw the figures
 	$(BIN)/python -m metagrove demo
 
-lint: $(READY)
+lint: $(READY)  ## formatting, style, types, and the order of packages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/basedpyright
 
 test: lint  ## everything that must hold
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 bench: $(READY)  ## speed against PyTorch, on the same work in the same run
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	$(PIP) install --quiet --editable ".[bench]"
 	$(BIN)/python benchmarks/toy.py --out results/benchmark-toy.json
 	$(BIN)/python benchmarks/images.py --out results/benchmark-images.json
 
 tables: $(READY)  ## write the results' tables into the documents
 	$(BIN)/python -m metagrove.paper.tables README.md docs/*.md
+
+lock: $(READY)  ## choose the versions that make installs anew
+	PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev \
+	  --no-header pyproject.toml --output-file requirements-dev.lock
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache

@@ -4,6 +4,12 @@ import gc
 import os
 from pathlib import Path
 
+# Compiling is most of the time. It is done lightly, here and in the commands that tests start, and what was compiled
+# serves every file, command and later run.
+os.environ["XLA_FLAGS"] = " ".join(
+    [os.environ.get("XLA_FLAGS", ""), "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"]
+)
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
@@ -30,7 +36,7 @@ from metagrove.hsml.cluster import DistanceClusters
 from metagrove.hsml.embed import RecurrentEmbedding
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# Compiling is most of the time: it is done lightly, and what was compiled serves every file, command and later run.
+# jax may have been imported before the environment was set
 jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -86,10 +92,21 @@ TINY = Config(Functions(), LEARNERS["hsml-gru"], TINY_TRAINING)
 
 @pytest.fixture(autouse=True, scope="module")
 def forget_compiled_functions():
-    """After each file: a process that keeps thousands of them runs out of memory mappings, and the compiler crashes."""
+    """After a file, if they have become many: out of memory mappings, the compiler crashes."""
     yield
-    jax.clear_caches()
-    gc.collect()
+    if many_mappings():
+        jax.clear_caches()
+        gc.collect()
+
+
+def many_mappings():
+    """A third of what Linux allows a process by default, or more than 2.5 GB in memory."""
+    try:
+        mappings = Path("/proc/self/maps").read_bytes().count(b"\n")
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return True
+    return mappings > 20_000 or pages * os.sysconf("SC_PAGE_SIZE") > 2.5e9
 
 
 @pytest.fixture(params=LEARNERS)

@@ -1,6 +1,7 @@
 """metagrove: learn how to learn from many small problems that are not all alike."""
 
 import importlib
+import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 from metagrove.hsml.learner import HSML
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from metagrove.serve.export import export
     from metagrove.serve.saved import load_fitted
 
-__version__ = "0.1.0"
+__version__ = importlib.metadata.version("metagrove")
 __all__ = [
     "ARML",
     "BMAML",

@@ -7,14 +7,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from own_runs import untrained
 
 from metagrove.cli.app import main
+from metagrove.config.presets import preset
+from metagrove.config.registry import learners
 from metagrove.serve.run import load
 
 TINY_FLAGS = [
     *("--steps", "20", "--meta-batch", "2", "--validate-every", "10", "--log-every", "10"),
-    *("--validation-tasks", "10", "--inner-steps", "1", "--hidden", "6"),
+    # as many validation as test tasks, here and below: one compiled program scores both
+    *("--validation-tasks", "40", "--inner-steps", "1", "--hidden", "6"),
 ]
+MAML_FLAGS = ["--learner", "maml", *TINY_FLAGS, "--hidden", "64", "64"]  # large enough for the test of a full disk
 HSML_FLAGS = ["--aggregator", "mean", "--task-dim", "4", "--example-dim", "4", "--clusters", "3", "1"]
 
 
@@ -24,7 +29,7 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli")
     hsml, maml = str(folder / "hsml"), str(folder / "maml")
     assert main(["train", "toy-5shot", *TINY_FLAGS, *HSML_FLAGS, "--out", hsml]) == 0
-    assert main(["train", "toy-5shot", "--learner", "maml", *TINY_FLAGS, "--out", maml]) == 0
+    assert main(["train", "toy-5shot", *MAML_FLAGS, "--out", maml]) == 0
     return hsml, maml
 
 
@@ -48,7 +53,7 @@ def test_evaluate_prints_one_json_object(runs, capsys):
 
 
 def test_evaluate_for_a_person(runs, capsys):
-    assert main(["evaluate", runs[1], "--num-tasks", "20"]) == 0
+    assert main(["evaluate", runs[1], "--num-tasks", "40"]) == 0
     assert "inner steps, as chosen on validation tasks" in capsys.readouterr().out
 
 
@@ -62,14 +67,13 @@ def test_compare_is_paired(runs, capsys):
     a, b = (run.scores(num_tasks=40, seed=0).by_step[:, run.inner_steps] for run in (first, second))
     assert paired["ci95"] == pytest.approx(1.96 * (b - a).std(ddof=1) / 40**0.5)
     assert hsml["minus_first"] == {**hsml["minus_first"], "difference": 0.0, "ci95": 0.0}
-    assert main(["compare", *runs, "--num-tasks", "20"]) == 0
+    assert main(["compare", *runs, "--num-tasks", "40"]) == 0
     assert "minus first" in capsys.readouterr().out
 
 
 def test_compare_refuses_runs_of_different_tasks(runs, tmp_path, capsys):
-    other = str(tmp_path / "other")
-    main(["train", "toy-10shot", "--learner", "maml", *TINY_FLAGS, "--out", other])
-    assert main(["compare", runs[1], other, "--num-tasks", "20"]) == 2
+    other = untrained(tmp_path / "other", preset("toy-10shot", "maml"))
+    assert main(["compare", runs[1], str(other.folder), "--num-tasks", "40"]) == 2
     assert "was trained on a different source" in capsys.readouterr().err
 
 
@@ -83,7 +87,7 @@ def test_show_draws_every_figure(runs, tmp_path, capsys):
 def test_list_names_everything(capsys):
     assert main(["list"]) == 0
     out = capsys.readouterr().out
-    for word in ("toy-quick", "toy-5shot-best", *LEARNERS, "released models"):
+    for word in ("toy-quick", "toy-5shot-best", *learners(), "released models"):
         assert word in out
 
 
@@ -141,7 +145,6 @@ def test_a_folder_that_cannot_be_written(tmp_path, capsys):
 SMALL_FILES = """
 import resource, signal, sys
 from metagrove.cli.app import main
-
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 sys.exit(main())
@@ -152,7 +155,7 @@ sys.exit(main())
 def test_a_disk_that_is_full(tmp_path):
     """A real limit of the system on the size of a file stands in for the full disk."""
     out = tmp_path / "run"
-    args = ["train", "toy-5shot", "--learner", "maml", *TINY_FLAGS, "--hidden", "64", "64", "--out", str(out)]
+    args = ["train", "toy-5shot", *MAML_FLAGS, "--out", str(out)]
     result = subprocess.run([sys.executable, "-c", SMALL_FILES, *args], capture_output=True, text=True, check=False)
     assert result.returncode == 3
     assert result.stderr.splitlines()[-1].startswith(f"metagrove: {out}")

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_tables import sensors, write
+from table_files import sensors, write
 
 import metagrove as mg
 from metagrove import files

@@ -16,6 +16,7 @@ from metagrove.errors import DivergedError, RunError
 from metagrove.paper import reproduce as module
 from metagrove.paper.experiments import BUDGETS, EXPERIMENTS, SEARCHES, Budget, Experiment, Row, Search
 from metagrove.paper.reproduce import flags, reproduce, train_in_own_process, with_steps_chosen
+from metagrove.train import loop
 from metagrove.train.validate import validate
 
 TINY = {
@@ -104,7 +105,7 @@ def test_goes_on_where_a_person_stopped_it(trainings, tmp_path, monkeypatch):
     def stopped_in_the_second(command):
         if next(stops, False):
             with monkeypatch.context() as patch:  # a person presses Ctrl-C in the first block
-                patch.setattr("metagrove.train.loop.interruptible", lambda: contextlib.nullcontext(lambda: True))
+                patch.setattr(loop, "interruptible", lambda: contextlib.nullcontext(lambda: True))
                 assert run(command) == 130
             return 130
         return run(command)

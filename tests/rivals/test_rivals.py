@@ -54,12 +54,12 @@ def one_point_task():
 
 
 def grads_of(learner, meta, task):
-    return eqx.filter_grad(lambda meta: learner.meta_loss(meta, task, key=jax.random.key(0))[0])(meta)
+    return eqx.filter_jit(eqx.filter_grad(lambda meta: learner.meta_loss(meta, task, key=jax.random.key(0))[0]))(meta)
 
 
 def test_maml_by_hand():
     learner = MAML(net=slope_net, inner_lr=0.1, inner_steps=1)
-    meta = learner.init(SPEC, key=jax.random.key(0))
+    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
     adapted = 2 - 0.1 * 2 * (2 - 5)  # 2.6
     query_gradient = 4 * (2 * adapted - 3)
     assert float(learner.adapt(meta, one_point_task().support)[0].w) == pytest.approx(adapted)
@@ -70,7 +70,7 @@ def test_maml_by_hand():
 
 def test_anil_changes_the_head_alone_and_trains_the_body_too():
     learner = LEARNERS["anil"]
-    meta, task = learner.init(SPEC, key=jax.random.key(0)), Functions().sample(jax.random.key(1))
+    meta, task = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0)), Functions().sample(jax.random.key(1))
     adapted, _ = learner.adapt(meta, task.support)
     np.testing.assert_array_equal(adapted.weights[0], meta.weights[0])
     assert np.abs(np.array(adapted.weights[1] - meta.weights[1])).max() > 0
@@ -80,7 +80,7 @@ def test_anil_changes_the_head_alone_and_trains_the_body_too():
 def test_meta_sgd_gradient_of_the_step_sizes_by_hand():
     """θ' = θ - a g, so dL/da = -g dL/dθ'."""
     learner = MetaSGD(net=slope_net, inner_lr=0.1, inner_steps=1)
-    meta = learner.init(SPEC, key=jax.random.key(0))
+    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
     assert float(meta.rates.w) == pytest.approx(0.1)
     grads = grads_of(learner, meta, one_point_task())
     support_gradient, query_gradient = 2 * (2 - 5), 4 * (2 * 2.6 - 3)
@@ -90,7 +90,9 @@ def test_meta_sgd_gradient_of_the_step_sizes_by_hand():
 
 def test_meta_sgd_may_step_uphill():
     learner = MetaSGD(net=slope_net, inner_steps=1)
-    meta = eqx.tree_at(lambda m: m.rates.w, learner.init(SPEC, key=jax.random.key(0)), jnp.asarray(-0.1))
+    meta = eqx.tree_at(
+        lambda m: m.rates.w, eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0)), jnp.asarray(-0.1)
+    )
     assert float(learner.adapt(meta, one_point_task().support)[0].w) == pytest.approx(2 - 0.6)
 
 
@@ -112,7 +114,7 @@ def test_gumbel_mask_is_one_as_often_as_its_logit_says():
 
 def test_mt_net_steps_only_units_that_are_on_and_never_its_transforms():
     learner = LEARNERS["mt-net"]
-    meta = learner.init(SPEC, key=jax.random.key(0))
+    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
     logits = (jnp.where(jnp.arange(8) < 3, 99.0, -99.0), jnp.array([99.0]))
     meta = eqx.tree_at(lambda m: m.logits, meta, logits)
     adapted, _ = learner.adapt(meta, Functions().sample(jax.random.key(1)).support, key=jax.random.key(2))
@@ -135,7 +137,7 @@ def test_mt_net_layer_is_act_of_xw_plus_b_times_t():
 @pytest.mark.parametrize("transform", [True, False])
 def test_mt_net_with_all_units_on_starts_as_maml(transform):
     learner = MTNet(net=TINY_NET, inner_steps=2, inner_lr=0.01, transform=transform)
-    meta = learner.init(SPEC, key=jax.random.key(0))
+    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
     meta = eqx.tree_at(lambda m: m.logits, meta, jax.tree.map(lambda z: z + 99.0, meta.logits))
     task, maml = Functions().sample(jax.random.key(1)), MAML(net=TINY_NET, inner_steps=2, inner_lr=0.01)
     loss, _ = learner.meta_loss(meta, task, key=jax.random.key(2))
@@ -145,12 +147,13 @@ def test_mt_net_with_all_units_on_starts_as_maml(transform):
 
 def test_film_with_zero_codes_is_maml():
     learner = LEARNERS["mumomaml"]
-    meta = learner.init(SPEC, key=jax.random.key(0))
+    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
     meta = eqx.tree_at(lambda m: m.code_layers, meta, jax.tree.map(jnp.zeros_like, meta.code_layers))
     task = Functions().sample(jax.random.key(1))
     maml = MAML(net=TINY_NET, inner_steps=learner.inner_steps, inner_lr=learner.inner_lr)
-    loss, _ = learner.meta_loss(meta, task, key=jax.random.key(2))
-    assert float(loss) == pytest.approx(float(maml.meta_loss(meta.net, task, key=jax.random.key(2))[0]), rel=1e-6)
+    loss, _ = eqx.filter_jit(learner.meta_loss)(meta, task, key=jax.random.key(2))
+    plain, _ = eqx.filter_jit(maml.meta_loss)(meta.net, task, key=jax.random.key(2))
+    assert float(loss) == pytest.approx(float(plain), rel=1e-6)
     ours, theirs = grads_of(learner, meta, task), grads_of(maml, meta.net, task)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), ours.net, theirs)
 
@@ -167,7 +170,7 @@ def test_modulation_by_hand():
 @pytest.mark.parametrize("modulation", ["sigmoid", "softmax"])
 def test_every_modulation_adapts_the_net_and_not_the_code(modulation):
     learner = dataclasses.replace(LEARNERS["mumomaml"], modulation=modulation, inner_lr=0.1)
-    meta = learner.init(SPEC, key=jax.random.key(0))
+    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
     adapted, info = learner.adapt(meta, Functions().sample(jax.random.key(1)).support)
     assert np.abs(np.array(adapted.net.weights[0] - meta.net.weights[0])).max() > 0
     np.testing.assert_array_equal(info.path.codes[0][0], info.path.codes[0][-1])
@@ -245,7 +248,7 @@ def test_log_posterior_by_hand():
 
 def test_weight_precision_starts_where_its_posterior_is_highest():
     learner = BMAML(net=TINY_NET, weight_prior=(3.0, 5.0))
-    meta = learner.init(SPEC, key=jax.random.key(0))
+    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
     one = jax.tree.map(lambda leaf: leaf[0], meta)
     nothing = unpadded(jnp.zeros((1, 1)), one.nets(jnp.zeros((1, 1))))
     grads = jax.grad(
@@ -257,12 +260,16 @@ def test_weight_precision_starts_where_its_posterior_is_highest():
 def test_chaser_gradient_stops_at_the_leader():
     """The gradient is that of the distance to a constant: 2 (follower - leader) through the follower alone."""
     learner = LEARNERS["bmaml"]
-    meta, task = learner.init(SPEC, key=jax.random.key(0)), Functions().sample(jax.random.key(1))
-    follower, vjp = eqx.filter_vjp(lambda meta: learner.adapt(meta, task.support)[0], meta)
+    meta, task = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0)), Functions().sample(jax.random.key(1))
     everything = unpadded(*(jnp.concatenate([getattr(task.support, n), getattr(task.query, n)]) for n in ("x", "y")))
-    leader, _ = learner.run_svgd(follower, everything, learner.leader_steps)
-    (expected,) = vjp(jax.tree.map(lambda f, lead: 2 * (f - lead), follower, leader))
-    grads = grads_of(learner, meta, task)
+
+    @eqx.filter_jit
+    def through_the_follower(meta):
+        follower, vjp = eqx.filter_vjp(lambda meta: learner.adapt(meta, task.support)[0], meta)
+        leader, _ = learner.run_svgd(follower, everything, learner.leader_steps)
+        return vjp(jax.tree.map(lambda f, lead: 2 * (f - lead), follower, leader))[0]
+
+    expected, grads = through_the_follower(meta), grads_of(learner, meta, task)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), grads, expected)
 
 
@@ -308,7 +315,7 @@ def test_log_posterior_of_a_classifier_by_hand():
 
 def test_reptile_moves_towards_the_adapted_parameters():
     learner = Reptile(net=slope_net, inner_lr=0.1, inner_steps=1)
-    meta = learner.init(SPEC, key=jax.random.key(0))
+    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
     gradient = (2 * (2 - 5) + 4 * (2 * 2 - 3)) / 2  # the mean over the task's two examples
     end = 2 - 0.1 * gradient
     assert float(grads_of(learner, meta, one_point_task()).w) == pytest.approx(2 - end, rel=1e-5)
@@ -316,9 +323,9 @@ def test_reptile_moves_towards_the_adapted_parameters():
 
 def test_arml_equals_its_equations():
     learner = ARML(net=TINY_NET, prototypes=2, vertices=3, example_dim=4, task_dim=5, scale=1.3)
-    meta = learner.init(SPEC, key=jax.random.key(0))
+    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
     support = unpadded(jnp.array([[1.0], [2.0], [-1.0]]), jnp.array([[0.5], [1.0], [2.0]]))
-    _, info = learner.adapt(meta, support, steps=0)
+    _, info = eqx.filter_jit(learner.adapt)(meta, support, steps=0)
     sigmoid = lambda v: 1 / (1 + np.exp(-v))  # noqa: E731
     softmax = lambda v, axis: np.exp(v) / np.exp(v).sum(axis, keepdims=True)  # noqa: E731
     weights = {name: np.array(layer.weight) for name, layer in (("f", meta.example_net), ("p", meta.prototype_net))}
@@ -350,7 +357,7 @@ def test_arml_equals_its_equations():
 
 def test_neural_process_tells_its_decoder_the_mean_of_the_encodings():
     learner = NeuralProcess(encoder="mean", width=4, input_scale=0.5, attention_heads=1)
-    meta = learner.init(SPEC, key=jax.random.key(0))
+    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
     support = unpadded(jnp.array([[1.0], [2.0]]), jnp.array([[0.5], [1.0]]))
     predictor, info = learner.adapt(meta, support, steps=7)
     each = meta.encoder.net(jax.nn.relu(meta.encoder.inward(jnp.concatenate([support.x, support.y], axis=1) * 0.5)))
@@ -361,7 +368,7 @@ def test_neural_process_tells_its_decoder_the_mean_of_the_encodings():
 
 def test_scratch_fits_its_support_and_stays_as_it_was_drawn():
     learner = Scratch(inner_steps=5)
-    meta, task = learner.init(SPEC, key=jax.random.key(0)), Functions().sample(jax.random.key(3))
+    meta, task = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0)), Functions().sample(jax.random.key(3))
     fitted, _ = eqx.filter_jit(learner.adapt)(meta, task.support)
     assert float(learner.loss(fitted(task.support.x), task.support.y, task.support.mask)) < 0.01
     grads = grads_of(dataclasses.replace(learner, inner_steps=1, updates_per_step=2), meta, task)

@@ -49,6 +49,7 @@ from metagrove.paper.experiments.images import IMAGE_EXPERIMENT, image_row
 from metagrove.pools import pool
 from metagrove.serve.run import load
 from metagrove.task import Examples, Spec, Task, pad_rows
+from metagrove.train import loop
 from metagrove.train.scores import test_parts as parts_to_score
 
 SIZE = 8
@@ -416,7 +417,7 @@ def test_from_the_command_line(pools, tmp_path, monkeypatch, capsys):
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     assert main(command(pools, whole)) == 0
     with monkeypatch.context() as patch:  # a person presses Ctrl-C in the first block
-        patch.setattr("metagrove.train.loop.interruptible", lambda: contextlib.nullcontext(lambda: True))
+        patch.setattr(loop, "interruptible", lambda: contextlib.nullcontext(lambda: True))
         assert main(command(pools, resumed)) == 130
     assert main(command(pools, resumed, "--resume")) == 0
     states = [json.loads((folder / "last.json").read_text()) for folder in (whole, resumed)]

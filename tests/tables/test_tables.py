@@ -1,6 +1,5 @@
 """People's own tables: reading, meaning of columns, splits by task, drawn tasks; every flaw named by its place."""
 
-import csv
 import dataclasses
 import json
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from table_files import sensors, write
 
 from metagrove.config.config import Config
 from metagrove.config.encoding import from_json, to_json
@@ -18,24 +18,6 @@ from metagrove.tables.gapminder import GAPMINDER, write_gapminder
 from metagrove.tables.read import from_frame, read_table, rows_of
 from metagrove.tables.schema import Column, Schema
 from metagrove.tables.settings import TableData
-
-
-def write(path, rows, **how):
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, **how).writerows(rows)
-    return path
-
-
-def sensors(num_tasks=20, num_rows=8, seed=0):
-    """A long table: each sensor has its own slope, half of them are of either kind."""
-    rng = np.random.default_rng(seed)
-    rows = [["sensor", "kind", "time", "colour", "y"]]
-    for task in range(num_tasks):
-        slope = rng.normal()
-        for time in range(num_rows):
-            colour = "red" if time % 2 else "blue"
-            rows.append([f"s{task:02d}", "ab"[task % 2], time, colour, slope * time + (colour == "red")])
-    return rows
 
 
 @pytest.fixture

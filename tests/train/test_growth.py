@@ -43,7 +43,11 @@ PLACE = jnp.linspace(-0.5, 0.5, 6)
 @pytest.fixture(scope="module")
 def state():
     """A state whose optimiser has seen a gradient, so that no moment is 0."""
-    fresh = eqx.filter_jit(init_state)(CONFIG)
+    return eqx.filter_jit(after_one_gradient)()
+
+
+def after_one_gradient():
+    fresh = init_state(CONFIG)
     params = eqx.filter(fresh.meta, eqx.is_inexact_array)
     grads = jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.5), params)
     updates, opt_state = TRAINING.optimizer().update(grads, fresh.opt_state, params)

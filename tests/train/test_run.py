@@ -230,7 +230,7 @@ def test_resume_with_other_settings_is_refused(finished):
 
 
 def test_training_works_in_a_thread(tmp_path):
-    thread = threading.Thread(target=train, args=(TINY.with_settings(steps=10), tmp_path))
+    thread = threading.Thread(target=train, args=(TINY, tmp_path))
     thread.start()
     thread.join()
     assert (tmp_path / "best.json").exists()

@@ -124,7 +124,7 @@ class Report:
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Train HSML and MAML for about two minutes, compare them with a released model, and draw figures."""
+    """Train HSML and MAML for about a minute, compare them with a released model, draw the figures."""
 
     out: Path = Path("runs/demo")
     """Folder of the figures."""

@@ -2,10 +2,10 @@
 
 import base64
 import hashlib
+import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 
-import metagrove
 from metagrove.errors import InputError
 from metagrove.evaluate.baselines import read_baselines
 from metagrove.files import save_error, write_atomically
@@ -86,7 +86,7 @@ def page(told: ReportContext) -> str:
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=allowed),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="generator", content=f"metagrove {metagrove.__version__}"),
+        tag("meta", name="generator", content=f"metagrove {importlib.metadata.version('metagrove')}"),
         tag("title", f"{told.run.folder.name}: report"),
         tag("style", Html(style)),
     )

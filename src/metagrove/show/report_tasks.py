@@ -184,7 +184,7 @@ def _curve(source: Source, key: PRNGKeyArray, x: Array) -> Array | None:
 
 def spread_band(frame: Frame, adapted: Any, x: np.ndarray, across: np.ndarray, units: Units) -> Html | None:
     """Draw two standard deviations around a fit, if the learner predicts them."""
-    sd = adapted.spread(x)
+    sd = adapted.std(x)
     if sd is None:
         return None
     value = adapted.predict(x)

@@ -100,7 +100,9 @@ def _run_block(
     optimizer = training.optimizer(steps)
     arrays, static = eqx.partition(state, eqx.is_array)
 
-    def meta_step(state: State) -> tuple[State, dict[str, Array]]:
+    @functools.partial(jax.jit, inline=True)  # traced once, though it is asked for twice
+    def meta_step(arrays: State) -> tuple[State, dict[str, Array]]:
+        state = eqx.combine(arrays, static)
         task_key, learner_key = jax.random.split(jax.random.fold_in(key, state.step))
         tasks = sample_tasks(schedule.at(state.step), jax.random.split(task_key, training.meta_batch))
         trainable = trained_leaves(learner, state.meta, phase)
@@ -108,8 +110,8 @@ def _run_block(
         loss, metrics, grads = meta_gradient(learner, state.meta, tasks, key=learner_key, **how)
         updates, opt_state = optimizer.update(grads, state.opt_state, eqx.filter(state.meta, eqx.is_inexact_array))
         seen = {"loss": loss, "gradient_norm": optax.tree.norm(grads), **metrics}
-        meta = eqx.apply_updates(state.meta, eqx.filter(updates, trainable))
-        return State(meta, opt_state, state.step + 1), seen
+        after = State(eqx.apply_updates(state.meta, eqx.filter(updates, trainable)), opt_state, state.step + 1)
+        return eqx.filter(after, eqx.is_array), seen
 
     def go_on(carry) -> Array:
         arrays, _, finite = carry
@@ -117,14 +119,13 @@ def _run_block(
 
     def body(carry):
         arrays, sums, _ = carry
-        new, seen = meta_step(eqx.combine(arrays, static))
+        new, seen = meta_step(arrays)
         finite = jax.tree.map(jnp.isfinite, seen)
         ok = jnp.stack(list(finite.values())).all()
-        new_arrays = eqx.filter(new, eqx.is_array)
-        kept = jax.tree.map(lambda n, o: jnp.where(ok, n, o), new_arrays, arrays)
+        kept = jax.tree.map(lambda n, o: jnp.where(ok, n, o), new, arrays)
         return kept, jax.tree.map(jnp.add, sums, seen), finite
 
-    names = jax.eval_shape(lambda a: meta_step(eqx.combine(a, static))[1], arrays)
+    _, names = jax.eval_shape(meta_step, arrays)
     sums = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), names)
     finite = jax.tree.map(lambda s: jnp.ones(s.shape, bool), names)
     after, sums, finite = jax.lax.while_loop(go_on, body, (arrays, sums, finite))

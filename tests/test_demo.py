@@ -1,0 +1,45 @@
+"""The demo without its work: what it trains, that it resumes, and that it can be stopped."""
+
+import pytest
+
+from metagrove import demo
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """What the demo asked to be trained; nothing is."""
+    monkeypatch.chdir(tmp_path)
+    calls = []
+
+    def train(preset, **settings):
+        calls.append(settings)
+        return settings["learner"]
+
+    monkeypatch.setattr(demo, "train", train)
+    monkeypatch.setattr(demo, "load", lambda name: name)
+    monkeypatch.setattr(demo, "comparison", lambda runs, **_: runs)
+    monkeypatch.setattr(demo, "print_comparison", lambda runs: print("compared", len(runs)))
+    monkeypatch.setattr(demo, "draw_all", lambda run, others, out, seed: [out / "training.png"])
+    return calls
+
+
+def test_the_demo_trains_compares_and_draws(asked, tmp_path, capsys):
+    (tmp_path / "runs" / "demo" / "hsml").mkdir(parents=True)
+    (tmp_path / "runs" / "demo" / "hsml" / "run.json").write_text("{}")
+    assert demo.demo(tmp_path)
+    assert [(one["learner"], one["steps"], one["resume"]) for one in asked] == [
+        ("maml", 2000, False),
+        (None, 2000, True),
+    ]
+    out = capsys.readouterr().out
+    assert out.startswith("HSML and MAML learn four families of functions from 5 points: 2,000 meta-steps each")
+    assert "compared 3" in out
+    assert "training.png" in out
+
+
+def test_a_person_may_stop_it(asked, tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "train", stopped)
+    assert not demo.demo(tmp_path)
