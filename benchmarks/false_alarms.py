@@ -18,8 +18,8 @@ from result import write_result
 
 from metagrove import files
 from metagrove.config.config import Growth
-from metagrove.train import folders
-from metagrove.train.growth import Watch, compare_windows
+from metagrove.training import folders
+from metagrove.training.growth import Watch, compare_windows
 
 
 def detectors(window, threshold, cooldown):

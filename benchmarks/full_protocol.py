@@ -17,7 +17,7 @@ from typing import Any
 from result import write_result
 
 from metagrove import files
-from metagrove.train import folders
+from metagrove.training import folders
 
 STEPS, BLOCK, VALIDATION_TASKS = 100, 20, 40
 CHANGES = ["--steps", STEPS, "--log-every", BLOCK, "--validate-every", STEPS, "--validation-tasks", VALIDATION_TASKS]

@@ -20,13 +20,13 @@ from metagrove import files
 from metagrove.config.own_data import table_config
 from metagrove.config.presets import default_learner
 from metagrove.errors import DivergedError
-from metagrove.evaluate.baselines import make_result, nan_to_none, own_scores
-from metagrove.evaluate.sklearn_models import BASELINES, best_model, draw_tasks, score
+from metagrove.evaluation.baselines import make_result, nan_to_none, own_scores
+from metagrove.evaluation.sklearn_models import BASELINES, best_model, draw_tasks, score
 from metagrove.serve.run import load
 from metagrove.sources.tables import open_tables
 from metagrove.tables.gapminder import GAPMINDER, write_gapminder
-from metagrove.train.folders import provenance
-from metagrove.train.loop import train
+from metagrove.training.folders import provenance
+from metagrove.training.loop import train
 
 RATES = (0.05, 0.1, 0.2)
 CANDIDATES = {"hsml": [{"inner_lr": rate} for rate in RATES], "maml": [{"inner_lr": rate} for rate in RATES]}

@@ -23,9 +23,9 @@ from metagrove import HSML, load
 from metagrove.hsml.learner import HSMLMeta
 from metagrove.keys import key_for
 from metagrove.nets.gate import apply_gate
-from metagrove.train.folders import provenance
-from metagrove.train.scores import ci95, paired_difference, score_tasks
-from metagrove.train.validate import VALIDATION_SEED
+from metagrove.training.folders import provenance
+from metagrove.training.scores import ci95, paired_difference, score_tasks
+from metagrove.training.validate import VALIDATION_SEED
 
 TASKS_FOR_MEANS = 400
 INPUTS = {

@@ -20,8 +20,8 @@ from result import write_result
 
 from metagrove.config.presets import preset
 from metagrove.hsml.grow import grow
-from metagrove.train import folders
-from metagrove.train.loop import init_state, run_block
+from metagrove.training import folders
+from metagrove.training.loop import init_state, run_block
 
 MOST = 16
 

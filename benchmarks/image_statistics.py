@@ -15,8 +15,8 @@ from result import write_result
 
 from metagrove import files, load
 from metagrove.config.config import to_json
-from metagrove.evaluate.summaries import image_statistics, learner_name
-from metagrove.train.folders import provenance
+from metagrove.evaluation.summaries import image_statistics, learner_name
+from metagrove.training.folders import provenance
 
 ABOUT = "accuracy of runs on images, in percent, normalised by the statistics of the queries and of the support set"
 

@@ -108,7 +108,7 @@ def ours(name: str, size: int) -> Callable[[int], None]:
     import jax.numpy as jnp
 
     from metagrove.nets import conv4, convolution
-    from metagrove.train.loop import init_state, run_block
+    from metagrove.training.loop import init_state, run_block
 
     if name == PLAIN:
         conv4.conv = convolution.plain_conv
@@ -146,7 +146,7 @@ def import_all(name: str) -> None:
     if name == PEER:
         import peers  # noqa: F401
     else:
-        import metagrove.train.loop  # noqa: F401
+        import metagrove.training.loop  # noqa: F401
 
 
 def peak_memory_mb() -> float:
@@ -362,7 +362,7 @@ def report(args: argparse.Namespace) -> Row:
     rows = measure_all(args.sizes, args)
     ratios, goals = compare(rows, args.sizes)
 
-    from metagrove.train.folders import provenance  # now: a row's process would count its parent's memory as its own
+    from metagrove.training.folders import provenance  # now: a row's process would count its parent's memory as its own
 
     return {
         "about": (

@@ -219,7 +219,7 @@ def main() -> None:
         print(json.dumps(measure(args.part, args.small)))
         return
 
-    from metagrove.train.folders import provenance
+    from metagrove.training.folders import provenance
 
     names = [f"{kind}:{name}" for kind in ("latency", "many") for name in ("own", "maml", *RUNS)] + ["cold", "memory"]
     result = {

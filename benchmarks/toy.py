@@ -47,7 +47,7 @@ def ours(learner_name: str, tasks: int):
     import jax.numpy as jnp
 
     from metagrove.config.presets import preset
-    from metagrove.train.loop import init_state, run_block
+    from metagrove.training.loop import init_state, run_block
 
     name, learner, settings = OURS[learner_name]
     config = preset(name, learner).with_settings(meta_batch=tasks, outer_lr=OUTER_LR, **settings)
@@ -122,7 +122,7 @@ def main() -> None:
         print(json.dumps(measure(args.row, args.tasks, args.seconds)))
         return
 
-    from metagrove.train.folders import provenance
+    from metagrove.training.folders import provenance
 
     names = [*OURS, *PEERS]
     rounds = [{name: in_own_process(name, TASKS, args.seconds) for name in names} for _ in range(args.rounds)]

@@ -6,7 +6,7 @@ python examples/compare_learners.py [meta-steps]
 import sys
 
 import metagrove as mg
-from metagrove.evaluate.summaries import comparison
+from metagrove.evaluation.summaries import comparison
 from metagrove.show.console import print_comparison
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 2000

@@ -16,7 +16,7 @@ from metagrove.serve.run import load
 from metagrove.sources.tables import Tables, open_tables
 from metagrove.tables.schema import Column, Schema
 from metagrove.tables.settings import TableData
-from metagrove.train import checkpoint, folders
+from metagrove.training import checkpoint, folders
 
 X, COLOUR, Y = "länge (m)", "colour", "y"
 NET = MLPNet(hidden=(6,), init_sd=0.5)

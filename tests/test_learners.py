@@ -15,7 +15,7 @@ from metagrove.learner import after_each_step
 from metagrove.losses import mse
 from metagrove.outer import meta_gradient
 from metagrove.task import Examples, unpadded
-from metagrove.train.loop import init_state, run_block
+from metagrove.training.loop import init_state, run_block
 
 SOURCE = Functions(min_shots=2)
 

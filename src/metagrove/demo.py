@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from metagrove.evaluate.summaries import comparison
+from metagrove.evaluation.summaries import comparison
 from metagrove.serve.run import Run, load, train
 from metagrove.show.console import print_comparison
 from metagrove.show.figures import draw_all

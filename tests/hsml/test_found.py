@@ -22,8 +22,8 @@ from metagrove.hsml.gate import ParameterGate
 from metagrove.hsml.relative import UNIT, EmbeddingNormalizer
 from metagrove.sources.source import Source
 from metagrove.task import Spec, Task, unpadded
-from metagrove.train import loop
-from metagrove.train.loop import run_block, started, train
+from metagrove.training import loop
+from metagrove.training.loop import run_block, started, train
 
 LEARNER = HSML(
     net=TINY_NET,

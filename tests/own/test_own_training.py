@@ -19,8 +19,8 @@ from metagrove.config.config import check_config
 from metagrove.config.encoding import from_json, to_json
 from metagrove.config.own_data import table_config
 from metagrove.errors import STOPPED, InputError
-from metagrove.evaluate.baselines import Baselines, Measured, make_result, nan_to_none, read_baselines
-from metagrove.evaluate.sklearn_models import BASELINES, best_model, draw_tasks, fit_model, linear_models, score
+from metagrove.evaluation.baselines import Baselines, Measured, make_result, nan_to_none, read_baselines
+from metagrove.evaluation.sklearn_models import BASELINES, best_model, draw_tasks, fit_model, linear_models, score
 from metagrove.losses import cross_entropy, mse
 from metagrove.own import clusters, training
 from metagrove.pools import pool

@@ -16,8 +16,8 @@ from metagrove.errors import DivergedError, RunError
 from metagrove.paper import reproduce as module
 from metagrove.paper.experiments import BUDGETS, EXPERIMENTS, SEARCHES, Budget, Experiment, Row, Search
 from metagrove.paper.reproduce import flags, reproduce, train_in_own_process, with_steps_chosen
-from metagrove.train import loop
-from metagrove.train.validate import validate
+from metagrove.training import loop
+from metagrove.training.validate import validate
 
 TINY = {
     "steps": 4,

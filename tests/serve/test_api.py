@@ -17,7 +17,7 @@ from metagrove.errors import InputError, RunError
 from metagrove.serve.rows import padded_size
 from metagrove.sources.source import Source
 from metagrove.task import Spec, Task, unpadded
-from metagrove.train.validate import validate
+from metagrove.training.validate import validate
 
 
 @pytest.fixture(scope="module")

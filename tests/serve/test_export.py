@@ -25,7 +25,7 @@ from metagrove.serve.export import export
 from metagrove.serve.fitted_task import FittedTask
 from metagrove.tables.schema import Column, Schema
 from metagrove.task import Spec, unpadded
-from metagrove.train.checkpoint import load_arrays
+from metagrove.training.checkpoint import load_arrays
 
 KEYS = jax.random.split(jax.random.key(0), 12)
 NUMBERS = (Column("a b", "number", 3.0, 2.0), Column("größe", "number", -1.0, 0.5))

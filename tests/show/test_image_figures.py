@@ -22,7 +22,7 @@ from metagrove.show import image_figures as figures
 from metagrove.show.figures import choose_tasks
 from metagrove.show.image_figures import kmeans_nmi, node_shares, parameters, sketch
 from metagrove.sources.images import Images
-from metagrove.train import checkpoint, folders
+from metagrove.training import checkpoint, folders
 
 NET = {"loss": cross_entropy, "net": Conv4Net(filters=4, blocks=2)}
 LEARNERS = {

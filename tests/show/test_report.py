@@ -40,9 +40,9 @@ from metagrove.show.report_tasks import Units, image, spread_band
 from metagrove.sources.images import Images
 from metagrove.sources.tables import open_tables
 from metagrove.tables.settings import TableData
-from metagrove.train import checkpoint, folders
-from metagrove.train.records import BestCheckpoint, BlockRecord, GrowthCause, GrowthEvent, ValidationRecord
-from metagrove.train.scores import ci95, paired_difference
+from metagrove.training import checkpoint, folders
+from metagrove.training.records import BestCheckpoint, BlockRecord, GrowthCause, GrowthEvent, ValidationRecord
+from metagrove.training.scores import ci95, paired_difference
 
 SECTIONS = ["result", "training", "clusters", "assignments", "map", "tasks", "growth", "about"]
 EVIL = "<script>alert('x')</script> & \"co\""

@@ -49,8 +49,8 @@ from metagrove.paper.experiments.images import IMAGE_EXPERIMENT, image_row
 from metagrove.pools import pool
 from metagrove.serve.run import load
 from metagrove.task import Examples, Spec, Task, pad_rows
-from metagrove.train import loop
-from metagrove.train.scores import test_parts as parts_to_score
+from metagrove.training import loop
+from metagrove.training.scores import test_parts as parts_to_score
 
 SIZE = 8
 CLASSES = {"a": (6, 5, 6), "b": (5, 4, 7)}  # of each meta-split

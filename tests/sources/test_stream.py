@@ -13,10 +13,10 @@ from metagrove import Functions, Source, Spec, Task
 from metagrove.config.encoding import from_json, to_json
 from metagrove.config.presets import PRESETS
 from metagrove.errors import InputError
-from metagrove.evaluate.transfer import transfer
+from metagrove.evaluation.transfer import transfer
 from metagrove.sources.stream import Mix, Stream, read_phase
 from metagrove.task import unpadded
-from metagrove.train.records import BlockRecord, ValidationRecord
+from metagrove.training.records import BlockRecord, ValidationRecord
 
 STEPS = 70
 STREAM = Stream()

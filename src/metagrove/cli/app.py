@@ -38,7 +38,7 @@ class Evaluate:
     """Print one JSON object instead of a table."""
 
     def __call__(self) -> None:
-        from metagrove.evaluate.summaries import evaluation
+        from metagrove.evaluation.summaries import evaluation
         from metagrove.serve.run import load
         from metagrove.show.console import print_evaluation
 
@@ -60,7 +60,7 @@ class Compare:
     """Print one JSON object instead of a table."""
 
     def __call__(self) -> None:
-        from metagrove.evaluate.summaries import comparison
+        from metagrove.evaluation.summaries import comparison
         from metagrove.serve.run import load
         from metagrove.show.console import print_comparison
 
@@ -275,7 +275,7 @@ def dispatch(args: list[str]) -> int:
 def train(args: list[str]) -> int:
     """metagrove train PRESET [--learner NAME] [settings]."""
     from metagrove.serve.run import default_folder
-    from metagrove.train.loop import train as train_into
+    from metagrove.training.loop import train as train_into
 
     learner, rest = take_option(args, "--learner")
     if not rest or rest[0] in ("-h", "--help"):

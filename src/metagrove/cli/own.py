@@ -15,7 +15,7 @@ from metagrove.config.own_data import image_config, table_config
 from metagrove.config.presets import default_learner
 from metagrove.config.registry import learners
 from metagrove.errors import STOPPED, InputError
-from metagrove.evaluate.baselines import read_baselines
+from metagrove.evaluation.baselines import read_baselines
 from metagrove.own.training import Job, own_config, print_note, run_job
 from metagrove.pools import pool
 from metagrove.serve.run import Run, default_folder, load
@@ -24,7 +24,7 @@ from metagrove.sources.images import Images
 from metagrove.sources.tables import Tables
 from metagrove.tables.schema import Column, Schema
 from metagrove.tables.settings import TableData
-from metagrove.train.loop import train as train_into
+from metagrove.training.loop import train as train_into
 
 ABOUT = {
     "own": "your own tables: a folder with one file per task, or one long table with a task column",

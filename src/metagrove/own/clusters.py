@@ -10,9 +10,9 @@ from metagrove.config.config import Config
 from metagrove.errors import InputError
 from metagrove.losses import best_of, metric_of
 from metagrove.serve.run import Run, load
-from metagrove.train.loop import train
-from metagrove.train.scores import paired_difference
-from metagrove.train.validate import validation_scores
+from metagrove.training.loop import train
+from metagrove.training.scores import paired_difference
+from metagrove.training.validate import validation_scores
 
 PART = 5
 """A candidate is trained for 1/PART of the meta-steps of the run."""

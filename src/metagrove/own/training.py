@@ -14,7 +14,7 @@ from metagrove.config.own_data import cluster_candidates, table_config
 from metagrove.config.presets import default_learner
 from metagrove.config.registry import class_named
 from metagrove.errors import InputError
-from metagrove.evaluate import baselines
+from metagrove.evaluation import baselines
 from metagrove.losses import cross_entropy
 from metagrove.own.clusters import choose_clusters
 from metagrove.serve.known_tasks import write_atlas
@@ -22,7 +22,7 @@ from metagrove.serve.run import Run, load
 from metagrove.sources.tables import Tables, open_tables
 from metagrove.tables.read import from_frame
 from metagrove.tables.settings import TableData
-from metagrove.train.loop import train as train_into
+from metagrove.training.loop import train as train_into
 
 __all__ = ["train_own"]
 

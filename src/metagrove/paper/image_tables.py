@@ -8,7 +8,7 @@ import numpy as np
 
 from metagrove.files import Json
 from metagrove.paper.results import ExperimentResult, RowResult
-from metagrove.train.scores import FamilySummary, paired_difference
+from metagrove.training.scores import FamilySummary, paired_difference
 
 
 def accuracies(result: ExperimentResult) -> list[list[str]]:

@@ -21,7 +21,7 @@ from metagrove.config.encoding import to_json
 from metagrove.config.presets import preset
 from metagrove.config.registry import unknown_name
 from metagrove.errors import STOPPED, DivergedError, InputError, RunError
-from metagrove.evaluate.summaries import stream_story
+from metagrove.evaluation.summaries import stream_story
 from metagrove.files import Json
 from metagrove.learner import num_parameters
 from metagrove.losses import best_of, metric_of
@@ -29,10 +29,10 @@ from metagrove.paper.experiments import EXPERIMENTS, Budget, Experiment, Row, Se
 from metagrove.paper.results import DifferenceTo, ExperimentResult, RowResult, SearchRecord, SeedResult, Trial
 from metagrove.serve.run import Run, default_folder, load
 from metagrove.sources.source import Source
-from metagrove.train import folders
-from metagrove.train.records import BestCheckpoint, BlockRecord
-from metagrove.train.scores import Scores, compare, summarize
-from metagrove.train.validate import validate
+from metagrove.training import folders
+from metagrove.training.records import BestCheckpoint, BlockRecord
+from metagrove.training.scores import Scores, compare, summarize
+from metagrove.training.validate import validate
 
 PAPER_TASKS = 4_000
 SHOWN_STEPS = 10

@@ -2,11 +2,11 @@
 
 import dataclasses
 
-from metagrove.evaluate.summaries import StreamStory
+from metagrove.evaluation.summaries import StreamStory
 from metagrove.files import FLAT, OMIT_NONE, Json
 from metagrove.losses import best_of
-from metagrove.train.records import ValidationRecord
-from metagrove.train.scores import PairedComparison, Summary
+from metagrove.training.records import ValidationRecord
+from metagrove.training.scores import PairedComparison, Summary
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Tables of the experiments on streams."""
 
-from metagrove.evaluate.summaries import StreamStory
+from metagrove.evaluation.summaries import StreamStory
 from metagrove.files import Json
 from metagrove.paper.results import ExperimentResult, SeedResult
 

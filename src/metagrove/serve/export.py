@@ -16,7 +16,7 @@ import jax
 from metagrove import files
 from metagrove.nets.predictors import PlainLayers, plain_layers
 from metagrove.serve.fitted_task import FittedTask
-from metagrove.train import checkpoint
+from metagrove.training import checkpoint
 
 PARTS = ("weight", "bias")
 

@@ -27,7 +27,7 @@ from metagrove.serve.rows import input_rows, pad, padded_size
 from metagrove.tables.read import is_table
 from metagrove.tables.schema import Schema
 from metagrove.task import Spec
-from metagrove.train import checkpoint
+from metagrove.training import checkpoint
 
 ROWS_AT_ONCE, IMAGES_AT_ONCE = 1024, 16
 """Rows are always looked at so many at a time, filled up with zeros: one shape, compiled once."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from metagrove.learner import Learner, Meta
 from metagrove.task import Split
-from metagrove.train import checkpoint
+from metagrove.training import checkpoint
 
 ARRAYS = ("embeddings", "shares", "centers", "to_centers", "to_tasks")
 WORDS = ("names", "families", "splits")

@@ -10,7 +10,7 @@ from metagrove.outer import map_drawn, whole_task
 from metagrove.serve.index import ARRAYS, WORDS, TaskIndex, places
 from metagrove.serve.run import Run
 from metagrove.task import Split, Task
-from metagrove.train import checkpoint
+from metagrove.training import checkpoint
 
 SPLITS: tuple[Split, ...] = ("train", "validation")
 DRAWN = 200

@@ -25,10 +25,10 @@ from metagrove.serve.rows import support_sets
 from metagrove.serve.support import SupportRows, array_schema, read_support, table_schema
 from metagrove.sources.source import Source
 from metagrove.tables.schema import Schema
-from metagrove.train import checkpoint, folders
-from metagrove.train.growth import as_grown
-from metagrove.train.loop import train as train_into
-from metagrove.train.scores import Scores, join_scores, score_tasks, test_parts
+from metagrove.training import checkpoint, folders
+from metagrove.training.growth import as_grown
+from metagrove.training.loop import train as train_into
+from metagrove.training.scores import Scores, join_scores, score_tasks, test_parts
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from metagrove.serve.compiled import fit_support
 from metagrove.serve.fitted_task import FittedTask
 from metagrove.tables.schema import Schema
 from metagrove.task import Examples, Spec
-from metagrove.train import checkpoint
+from metagrove.training import checkpoint
 
 
 def load_fitted(folder: str | Path, *, learner: Learner | None = None) -> FittedTask:

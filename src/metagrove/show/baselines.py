@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from metagrove.evaluate.baselines import Baselines
+from metagrove.evaluation.baselines import Baselines
 from metagrove.show.console import NARROW
 
 

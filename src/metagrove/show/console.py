@@ -9,10 +9,10 @@ from rich.table import Table
 from metagrove import files
 from metagrove.config.presets import PRESETS
 from metagrove.config.registry import learners
-from metagrove.evaluate.summaries import Comparison, Evaluation
+from metagrove.evaluation.summaries import Comparison, Evaluation
 from metagrove.learner import num_parameters
 from metagrove.serve.run import load
-from metagrove.train import folders
+from metagrove.training import folders
 
 NARROW: Any = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
 """Table style that fits in 80 columns."""

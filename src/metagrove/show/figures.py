@@ -25,8 +25,8 @@ from metagrove.serve.fitted_task import FittedTask
 from metagrove.serve.run import Run
 from metagrove.sources.source import Source, TaskDraw
 from metagrove.task import Task
-from metagrove.train import folders
-from metagrove.train.scores import test_parts
+from metagrove.training import folders
+from metagrove.training.scores import test_parts
 
 # Okabe and Ito's palette, which is safe for colour-blind readers; fits also differ by dashes.
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00"

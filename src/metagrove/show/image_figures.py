@@ -41,7 +41,7 @@ from metagrove.show.figures import (
 )
 from metagrove.sources.source import TaskDraw
 from metagrove.task import Examples, Task
-from metagrove.train.scores import test_parts
+from metagrove.training.scores import test_parts
 
 TASKS_PER_FAMILY = 1000
 """Tasks of each dataset in the t-SNE, as in the paper."""

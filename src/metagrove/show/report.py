@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from metagrove.errors import InputError
-from metagrove.evaluate.baselines import read_baselines
+from metagrove.evaluation.baselines import read_baselines
 from metagrove.files import save_error, write_atomically
 from metagrove.serve.index import read_atlas
 from metagrove.serve.run import Run
@@ -17,7 +17,7 @@ from metagrove.show.report_html import Html, tag
 from metagrove.show.report_rivals import measured_before, refuse_unlike, standings
 from metagrove.show.report_sections import SECTIONS, ReportContext, header
 from metagrove.show.report_tasks import Sketcher, units_of
-from metagrove.train import folders
+from metagrove.training import folders
 
 TASKS = 1000
 """Default number of test tasks."""

@@ -10,7 +10,7 @@ from metagrove.show.report_data import Look
 from metagrove.show.report_html import Html, join, number, percent, shade, table, tag, with_ci
 from metagrove.show.report_plot import Axis, Frame, Number, anchor, axis, plot, short
 from metagrove.show.report_rivals import Standing
-from metagrove.train.records import BlockRecord, ValidationRecord
+from metagrove.training.records import BlockRecord, ValidationRecord
 
 COLORS, SHAPES = 7, 5
 """Number of colours and shapes of families, which are then repeated."""

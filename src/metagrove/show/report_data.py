@@ -18,7 +18,7 @@ from metagrove.serve.run import Run, draws_of
 from metagrove.show.figures import adapt
 from metagrove.sources.source import Source, TaskDraw
 from metagrove.task import Task
-from metagrove.train.scores import Clustering, Scores, clustering, test_parts
+from metagrove.training.scores import Clustering, Scores, clustering, test_parts
 
 
 @dataclasses.dataclass(frozen=True)

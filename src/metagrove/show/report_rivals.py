@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from metagrove.errors import InputError
-from metagrove.evaluate.baselines import Baselines
+from metagrove.evaluation.baselines import Baselines
 from metagrove.losses import Metric, is_better
 from metagrove.serve.run import Run
 from metagrove.show.figures import label_of
 from metagrove.show.report_data import Look
-from metagrove.train.scores import ci95, paired_difference
+from metagrove.training.scores import ci95, paired_difference
 
 
 @dataclasses.dataclass(frozen=True)

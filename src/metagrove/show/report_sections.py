@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from metagrove.evaluate.baselines import Baselines
+from metagrove.evaluation.baselines import Baselines
 from metagrove.files import as_json
 from metagrove.serve.index import TaskIndex
 from metagrove.serve.run import Run
@@ -19,7 +19,7 @@ from metagrove.show.report_map import only_style, points_of
 from metagrove.show.report_map import task_map as draw_map
 from metagrove.show.report_rivals import Standing
 from metagrove.show.report_tasks import Sketcher, card, score_text, truth_of
-from metagrove.train.records import BlockRecord
+from metagrove.training.records import BlockRecord
 
 SKETCHES = 3
 """Number of typical tasks shown per cluster."""

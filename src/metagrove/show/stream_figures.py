@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from metagrove.serve.run import Run
 from metagrove.show.figures import BLACK, BLUE, FIT_STYLES, GREEN, ORANGE, SKY, VERMILION
 from metagrove.sources.source import Source
-from metagrove.train import folders
-from metagrove.train.records import BlockRecord
+from metagrove.training import folders
+from metagrove.training.records import BlockRecord
 
 WINDOW = 10
 """Number of records that a point of the curve averages."""

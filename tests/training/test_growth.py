@@ -18,19 +18,19 @@ from metagrove.adam import cosine_decay, scale_by_aged_adam
 from metagrove.cli.app import main
 from metagrove.config.config import Config, Growth, check_config
 from metagrove.errors import InputError, RunError
-from metagrove.evaluate.summaries import evaluation
+from metagrove.evaluation.summaries import evaluation
 from metagrove.learner import num_parameters
 from metagrove.losses import cross_entropy
 from metagrove.sources.source import Steady
 from metagrove.sources.stream import Stream
-from metagrove.train import folders
-from metagrove.train import loop as train_module
-from metagrove.train.growth import describe_growth, grow_if_called_for
-from metagrove.train.growth import grow as growth_module
-from metagrove.train.growth.detect import NoveltyDetector, Observation, RatioDetector, along_the_difference, welch_t
-from metagrove.train.loop import init_state, train
-from metagrove.train.records import BlockRecord, GrowthCause, GrowthState
-from metagrove.train.scores import Scores
+from metagrove.training import folders
+from metagrove.training import loop as train_module
+from metagrove.training.growth import describe_growth, grow_if_called_for
+from metagrove.training.growth import grow as growth_module
+from metagrove.training.growth.detect import NoveltyDetector, Observation, RatioDetector, along_the_difference, welch_t
+from metagrove.training.loop import init_state, train
+from metagrove.training.records import BlockRecord, GrowthCause, GrowthState
+from metagrove.training.scores import Scores
 
 LEARNER = dataclasses.replace(TINY_HSML, clusters=(2, 2, 1), aggregator="mean")
 GROWTH = Growth(growth_window=10, growth_threshold=0.01, growth_cooldown=20, growth_start="warm")

@@ -16,10 +16,10 @@ from metagrove.learner import Info, Learner, Meta, Predictor
 from metagrove.outer import adapt_and_keep, map_batch
 from metagrove.sources.source import TaskDraw, TaskSchedule
 from metagrove.task import Task
-from metagrove.train.growth.detect import DETECTORS, Observation
-from metagrove.train.records import BlockRecord, GrowthEvent, GrowthState
-from metagrove.train.scores import Scores
-from metagrove.train.validate import validation_scores
+from metagrove.training.growth.detect import DETECTORS, Observation
+from metagrove.training.records import BlockRecord, GrowthEvent, GrowthState
+from metagrove.training.scores import Scores
+from metagrove.training.validate import validation_scores
 
 PROBE = 100
 """Tasks among which those that fit worst are looked for."""

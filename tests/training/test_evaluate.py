@@ -12,7 +12,7 @@ from metagrove.errors import InputError
 from metagrove.keys import key_for
 from metagrove.losses import cross_entropy, metric_of, mse
 from metagrove.outer import BATCH
-from metagrove.train.scores import (
+from metagrove.training.scores import (
     Scores,
     best_step,
     ci95,

@@ -20,7 +20,7 @@ from metagrove.learner import Info, Learner, Meta, Predictor
 from metagrove.outer import probe
 from metagrove.sources.source import TaskDraw, TaskSchedule
 from metagrove.task import Task
-from metagrove.train.records import BlockRecord, GrowthCause, GrowthState
+from metagrove.training.records import BlockRecord, GrowthCause, GrowthState
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from metagrove import files
 from metagrove.config.migrate import migrate
 from metagrove.errors import InputError, RunError
 from metagrove.files import Json
-from metagrove.train.records import BlockRecord
+from metagrove.training.records import BlockRecord
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 from metagrove.config.encoding import to_json
 from metagrove.errors import InputError
-from metagrove.evaluate.transfer import ReportedGrowth, Transfer, growth_events, transfer
+from metagrove.evaluation.transfer import ReportedGrowth, Transfer, growth_events, transfer
 from metagrove.files import FLAT, OMIT_NONE, Json, json_key
 from metagrove.losses import metric_of
 from metagrove.nets.predictors import Statistics
 from metagrove.serve.run import Run
-from metagrove.train import folders
-from metagrove.train.records import BlockRecord
-from metagrove.train.scores import PairedComparison, Summary, ValueByFamily, compare, summarize, value_by_family
+from metagrove.training import folders
+from metagrove.training.records import BlockRecord
+from metagrove.training.scores import PairedComparison, Summary, ValueByFamily, compare, summarize, value_by_family
 
 STATISTICS: dict[str, Statistics] = {"transductive": "query", "support statistics": "support"}
 """What both figures of an image run are called."""

@@ -14,13 +14,13 @@ import numpy as np
 
 from metagrove import files
 from metagrove.config.config import Config
-from metagrove.evaluate.sklearn_models import BASELINES, Draws, best_model, draw_tasks, score
-from metagrove.evaluate.summaries import learner_name
+from metagrove.evaluation.sklearn_models import BASELINES, Draws, best_model, draw_tasks, score
+from metagrove.evaluation.summaries import learner_name
 from metagrove.files import OMIT_NONE
 from metagrove.losses import best_of
 from metagrove.serve.run import Run, load
-from metagrove.train.loop import train
-from metagrove.train.scores import PairedComparison, PairedDifference, ci95, paired_difference
+from metagrove.training.loop import train
+from metagrove.training.scores import PairedComparison, PairedDifference, ci95, paired_difference
 
 FILE = "baselines.json"
 CHOICE_DRAWS = 2

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from metagrove.train.records import BlockRecord
+from metagrove.training.records import BlockRecord
 
 SECONDS_BETWEEN_LINES = 10.0
 

@@ -26,11 +26,11 @@ from metagrove.learner import Learner, Meta
 from metagrove.losses import is_better, metric_of
 from metagrove.outer import meta_gradient, sample_tasks
 from metagrove.sources.source import TaskSchedule
-from metagrove.train import checkpoint, folders
-from metagrove.train.growth import as_grown, clusters_of, describe_growth, grow_if_called_for
-from metagrove.train.progress import Progress
-from metagrove.train.records import BestCheckpoint, BlockRecord, TrainingProgress, ValidationRecord
-from metagrove.train.validate import describe, validate
+from metagrove.training import checkpoint, folders
+from metagrove.training.growth import as_grown, clusters_of, describe_growth, grow_if_called_for
+from metagrove.training.progress import Progress
+from metagrove.training.records import BestCheckpoint, BlockRecord, TrainingProgress, ValidationRecord
+from metagrove.training.validate import describe, validate
 
 Callback = Callable[[BlockRecord], None]
 """Called with the record of each logged block, e.g. to show it in a notebook or to send it to a tracking service."""

@@ -4,8 +4,8 @@ from metagrove.config.config import Config
 from metagrove.keys import key_for
 from metagrove.learner import Meta
 from metagrove.losses import metric_of
-from metagrove.train.records import ValidationRecord
-from metagrove.train.scores import Scores, best_step, ci95, clustering, only_families, score_tasks
+from metagrove.training.records import ValidationRecord
+from metagrove.training.scores import Scores, best_step, ci95, clustering, only_families, score_tasks
 
 VALIDATION_SEED = 0
 """The same validation tasks for every run, so that runs can be chosen by them."""

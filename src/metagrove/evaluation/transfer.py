@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from metagrove.files import FLAT
 from metagrove.sources.source import Source
-from metagrove.train.records import BlockRecord, GrowthEvent
+from metagrove.training.records import BlockRecord, GrowthEvent
 
 FamilyScores = dict[str, float]
 """A score for each family."""

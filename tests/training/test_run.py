@@ -22,11 +22,11 @@ from metagrove.errors import DivergedError, InputError, RunError
 from metagrove.losses import metric_of, mse
 from metagrove.sources.source import Steady
 from metagrove.sources.stream import Stream
-from metagrove.train import checkpoint, folders, progress
-from metagrove.train import loop as train_module
-from metagrove.train.loop import init_state, run_block, train
-from metagrove.train.records import BestCheckpoint, BlockRecord, GrowthState, TrainingProgress
-from metagrove.train.scores import Scores, best_step
+from metagrove.training import checkpoint, folders, progress
+from metagrove.training import loop as train_module
+from metagrove.training.loop import init_state, run_block, train
+from metagrove.training.records import BestCheckpoint, BlockRecord, GrowthState, TrainingProgress
+from metagrove.training.scores import Scores, best_step
 
 
 @pytest.fixture(scope="module")
