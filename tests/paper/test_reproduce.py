@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from metagrove.paper.experiments import BUDGETS, EXPERIMENTS, SEARCHES, Budget, 
 from metagrove.paper.reproduce import flags, reproduce, train_in_own_process, with_steps_chosen
 from metagrove.train.validate import validate
 
+training_loop = importlib.import_module("metagrove.train.loop")  # `metagrove.train` is the function
 TINY = {
     "steps": 4,
     "meta_batch": 2,
@@ -104,7 +106,7 @@ def test_goes_on_where_a_person_stopped_it(trainings, tmp_path, monkeypatch):
     def stopped_in_the_second(command):
         if next(stops, False):
             with monkeypatch.context() as patch:  # a person presses Ctrl-C in the first block
-                patch.setattr("metagrove.train.loop.interruptible", lambda: contextlib.nullcontext(lambda: True))
+                patch.setattr(training_loop, "interruptible", lambda: contextlib.nullcontext(lambda: True))
                 assert run(command) == 130
             return 130
         return run(command)
