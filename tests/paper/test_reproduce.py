@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from metagrove.paper.reproduce import flags, reproduce, train_in_own_process, wi
 from metagrove.training import loop
 from metagrove.training.validate import validate
 
+training_loop = importlib.import_module("metagrove.train.loop")  # `metagrove.train` is the function
 TINY = {
     "steps": 4,
     "meta_batch": 2,
