@@ -172,9 +172,10 @@ def _decode(hint: Any, data: Any) -> Any:
     if dataclasses.is_dataclass(hint):
         return from_json(hint, data)  # pyright: ignore[reportArgumentType]
     if origin is tuple:
-        return tuple(_decode(args[0], one) for one in data)
+        each = [args[0]] * len(data) if args[-1] is Ellipsis else args
+        return tuple(_decode(part, one) for part, one in zip(each, data, strict=True))
     if origin is list:
         return [_decode(args[0], one) for one in data]
     if origin is dict:
         return {key: _decode(args[1], one) for key, one in data.items()}
-    return data
+    return float(data) if hint is float else data

@@ -14,10 +14,15 @@ from metagrove.cli.app import main
 from metagrove.config.config import check_config
 from metagrove.config.presets import preset
 from metagrove.errors import DivergedError, RunError
-from metagrove.paper import reproduce as module
+from metagrove.paper import trainings as module
+from metagrove.paper.evaluations import final_training, with_steps_chosen
 from metagrove.paper.experiments import BUDGETS, EXPERIMENTS, SEARCHES, Budget, Experiment, Row, Search
-from metagrove.paper.reproduce import flags, reproduce, train_in_own_process, with_steps_chosen
+from metagrove.paper.reproduce import reproduce
+from metagrove.paper.results import ExperimentResult, SearchRecord, Trial
+from metagrove.paper.tables import EXPERIMENT_TABLES
+from metagrove.paper.trainings import flags, train_in_own_process
 from metagrove.training import loop
+from metagrove.training.records import BlockRecord
 from metagrove.training.validate import validate
 
 training_loop = importlib.import_module("metagrove.train.loop")  # `metagrove.train` is the function
@@ -86,9 +91,11 @@ def test_searches_trains_evaluates_and_writes(trainings, tmp_path, capsys):
     again = reproduce("tiny", out=tmp_path / "again")
     assert trainings == []
     assert again is not None
-    for first, second in zip(result["rows"], again["rows"], strict=True):  # from the scores that were kept
-        assert first["mean_over_seeds"] == pytest.approx(second["mean_over_seeds"], rel=1e-5)
-        assert first["seeds"][0]["paired_difference"] == second["seeds"][0]["paired_difference"]
+    kept = files.from_json(ExperimentResult, result)
+    assert files.as_json(kept) == {key: value for key, value in result.items() if key not in ("format", "checksum")}
+    for first, second in zip(kept.rows, again.rows, strict=True):  # from the scores that were kept
+        assert first.mean_over_seeds == pytest.approx(second.mean_over_seeds, rel=1e-5)
+        assert first.seeds[0].paired_difference == second.seeds[0].paired_difference
 
 
 def test_inner_steps_at_test_are_chosen_on_validation_tasks(trainings, tmp_path):
@@ -96,8 +103,8 @@ def test_inner_steps_at_test_are_chosen_on_validation_tasks(trainings, tmp_path)
     run = load("runs/tiny/anil-5-shot-s0")
     chosen = with_steps_chosen(run, 12)
     value = validate(run.config.with_settings(max_eval_inner_steps=12), run.meta)
-    assert chosen.about["validation"] == value
-    assert value["value"] <= run.about["validation"]["value"] + 1e-6
+    assert chosen.about["validation"] == files.as_json(value)
+    assert value.value <= run.about["validation"]["value"] + 1e-6
     assert with_steps_chosen(run, None) is run
 
 
@@ -135,18 +142,20 @@ def test_no_train_tells_what_is_there(trainings, tmp_path):
     trainings.clear()
     result = reproduce("tiny", train=False, out=tmp_path)
     assert trainings == []
-    assert [row["label"] for row in result["rows"]] == ["ANIL, 5-shot"]
-    assert result["provenance"]["command"] == "metagrove reproduce tiny --no-train"
+    assert [row.label for row in result.rows] == ["ANIL, 5-shot"]
+    assert result.provenance["command"] == "metagrove reproduce tiny --no-train"
 
 
 def test_the_record_of_another_search_is_refused(trainings, tmp_path):
     path = tmp_path / "runs" / "tiny" / "search" / "maml.json"
     path.parent.mkdir(parents=True)
-    files.write_json(path, {"format": 1, "candidates": [{"settings": {"inner_lr": 0.5}}]})
+    same = SearchRecord("toy-5shot", SEARCH.base, TINY, [Trial(one) for one in SEARCH.candidates], 0)
+    other = dataclasses.replace(same, candidates=[Trial({"inner_lr": 0.5})])
+    files.write_json(path, {"format": 1, **files.as_json(other)})
     with pytest.raises(RunError, match="is the record of another search"):
         reproduce("tiny", only="MAML*", out=tmp_path)
-    same = [{"settings": dict(one)} for one in SEARCH.candidates]
-    files.write_json(path, {"format": 1, "candidates": same, "base": {"hidden": [9]}})
+    other = dataclasses.replace(same, base={"hidden": [9]})
+    files.write_json(path, {"format": 1, **files.as_json(other)})
     with pytest.raises(RunError, match="is the record of another search"):
         reproduce("tiny", only="MAML*", out=tmp_path)
 
@@ -170,7 +179,7 @@ def test_a_training_in_a_process_of_its_own(tmp_path):
 
 def test_settings_become_flags():
     settings = {"inner_lr": 0.01, "hidden": (4, 2), "first_order": True, "augment": False}
-    assert flags(settings) == ["--inner-lr", "0.01", "--hidden", "4", "2", "--first-order", "--no-learn-scales"]
+    assert flags(settings) == ["--inner-lr", "0.01", "--hidden", "4", "2", "--first-order", "--no-augment"]
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -188,12 +197,12 @@ def test_an_experiment_may_have_budgets_of_its_own(trainings, tmp_path, monkeypa
     own = {"paper": Budget({**TINY, "steps": 2}, None, tasks=7)}
     row = Row("MAML, 5-shot", "toy-5shot", learner="maml", search=SEARCH)
     monkeypatch.setitem(EXPERIMENTS, "tiny", Experiment("", (row,), budgets=own, keep_scores=True, every_step=False))
-    (seed,) = reproduce("tiny", out=tmp_path)["rows"][0]["seeds"]
-    assert seed["config"]["learner"]["inner_lr"] == 0.01  # known, not searched for
-    assert (seed["meta_steps"], seed["evaluation"]["num_tasks"]) == (2, 7)
-    assert len(seed["evaluation"]["by_step"]) == 1
-    assert sum(len(text.split()) for text in seed["scores"].values()) == 7
-    assert "data" not in seed
+    (seed,) = reproduce("tiny", out=tmp_path).rows[0].seeds
+    assert seed.config["learner"]["inner_lr"] == 0.01  # known, not searched for
+    assert (seed.meta_steps, seed.evaluation.num_tasks) == (2, 7)
+    assert len(seed.evaluation.by_step) == 1
+    assert sum(len(text.split()) for text in seed.scores.values()) == 7
+    assert "data" not in files.as_json(seed)
 
 
 def test_every_search_is_equally_wide_and_known_by_its_published_result():
@@ -211,12 +220,25 @@ def test_every_search_is_equally_wide_and_known_by_its_published_result():
 
 
 def test_the_final_training_is_that_of_the_last_steps_alone():
-    records = [{"step": 0, "validation": {}}, *({"step": step, "loss": step / 100} for step in (100, 200, 300))]
-    assert module.final_training(records, 200) == pytest.approx({"loss": 2.5})
-    assert module.final_training(records, 1000) == pytest.approx({"loss": 2.0})
-    assert module.final_training([*records, {"step": 400, "loss": 1.0, "accuracy": 60.0}], 100) == pytest.approx(
-        {"loss": 1.0, "accuracy": 60.0}
-    )
+    records = [BlockRecord(0), *(BlockRecord(step, {"loss": step / 100}) for step in (100, 200, 300))]
+    assert final_training(records, 200) == pytest.approx({"loss": 2.5})
+    assert final_training(records, 1000) == pytest.approx({"loss": 2.0})
+    last = {"loss": 1.0, "accuracy": 60.0}
+    assert final_training([*records, BlockRecord(400, last)], 100) == pytest.approx(last)
+
+
+@pytest.mark.parametrize("name", sorted({file for file, _ in EXPERIMENT_TABLES.values()}))
+def test_published_results_are_read_whole(name):
+    """Every key of every row but those of a format that is no longer written."""
+    stored = json.loads((Path(__file__).parents[2] / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    again = files.as_json(files.from_json(ExperimentResult, stored))
+    for old, new in zip(stored["rows"], again["rows"], strict=True):
+        for before, after in zip(old["seeds"], new["seeds"], strict=True):
+            assert set(before) <= set(after)
+            same = set(before) - {"evaluation", "evaluation_4000", "growth"}
+            assert {key: after[key] for key in same} == {key: before[key] for key in same}
+            same = set(before["evaluation"]) - {"by_family"}
+            assert all(after["evaluation"][key] == before["evaluation"][key] for key in same)
 
 
 def test_the_best_preset_for_images_is_the_row_that_is_released():

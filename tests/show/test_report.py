@@ -208,10 +208,20 @@ def own(tmp_path_factory):
     source = tables(write_table(folder / "t.csv", lambda task, row: row * (task % 3) - task, 20))
     run = untrained(Config(source, LEARNERS["hsml-mean"], TINY_TRAINING), folder / "<b>run", RECORDS[:1])
     write_atlas(run)
-    rows = [{"label": "HSML", "variant": "", "value": 1.0, "value_ci95": 0.1, "by_family": {}}]
+    rows = [{"name": "hsml", "label": "HSML", "variant": "", "value": 1.0, "value_ci95": 0.1, "by_family": {}}]
     each = {family: {"value": 0.5, "value_ci95": 0.1} for family in source.family_names}
     gap = {"difference": -0.5, "ci95": 0.2, "by_family": {}}
-    rows += [{**rows[0], "label": "ridge", "variant": "penalty 1", "value": 0.5, "by_family": each, "minus_run": gap}]
+    rows += [
+        {
+            **rows[0],
+            "name": "ridge",
+            "label": "ridge",
+            "variant": "penalty 1",
+            "value": 0.5,
+            "by_family": each,
+            "minus_run": gap,
+        }
+    ]
     told = {"metric": "mse", "num_tasks": 3, "num_draws": 2, "seed": 5, "rows": rows, "best": "ridge"}
     files.write_json(run.folder / "baselines.json", {"format": 1, **told, "advice": f"Use ridge {EVIL}."})
     return run

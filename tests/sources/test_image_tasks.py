@@ -44,9 +44,10 @@ from metagrove.learner import after_each_step
 from metagrove.losses import accuracy, best_of, cross_entropy, is_better, metric_of, mse
 from metagrove.nets.convolution import plain_conv
 from metagrove.outer import meta_gradient
-from metagrove.paper import reproduce as reproduce_module
+from metagrove.paper import trainings
 from metagrove.paper.experiments import EXPERIMENTS, Budget, Experiment
 from metagrove.paper.experiments.images import IMAGE_EXPERIMENT, image_row
+from metagrove.paper.reproduce import reproduce
 from metagrove.pools import pool
 from metagrove.serve.run import load
 from metagrove.task import Examples, Spec, Task, pad_rows
@@ -466,7 +467,7 @@ def test_an_experiment_keeps_every_score_and_the_checksums(pools, tmp_path, monk
     )
     how = {**IMAGE_EXPERIMENT, "budgets": {"paper": Budget(TINY, None, tasks=8)}}
     monkeypatch.setitem(EXPERIMENTS, "tiny", Experiment("a tiny one", rows, **how))
-    monkeypatch.setattr(reproduce_module, "run_and_wait", lambda argv: main(argv[argv.index("metagrove") + 1 :]))
+    monkeypatch.setattr(trainings, "run_and_wait", lambda argv: main(argv[argv.index("metagrove") + 1 :]))
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "tiny", "--size", str(SIZE), "--out", "results"]) == 0
     result = json.loads(Path("results", f"tiny-{SIZE}.json").read_text())
@@ -482,8 +483,8 @@ def test_an_experiment_keeps_every_score_and_the_checksums(pools, tmp_path, monk
         assert len(evaluation["by_step"]) == 1  # after the chosen number of steps alone
         assert evaluation["value"] == pytest.approx(np.mean(scores["a"] + scores["b"]), rel=1e-4)
         assert seed["config"]["source"]["size"] == SIZE
-    again = reproduce_module.reproduce("tiny", size=SIZE, train=False, out=tmp_path)  # from the scores that were kept
-    assert [row["seeds"][0]["scores"] for row in again["rows"]] == [row["seeds"][0]["scores"] for row in result["rows"]]
+    again = reproduce("tiny", size=SIZE, train=False, out=tmp_path)  # from the scores that were kept
+    assert [row.seeds[0].scores for row in again.rows] == [row["seeds"][0]["scores"] for row in result["rows"]]
 
 
 def test_normalizer_follows_the_embeddings():

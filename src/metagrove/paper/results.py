@@ -59,19 +59,19 @@ class SeedResult:
     checkpoint: Json
     parameters: int
     meta_steps: int
-    diverged: bool
+    diverged: bool = False
     training_seconds: float
     steps_per_second: float | None
     peak_memory_mb: float | None
-    curve: list[tuple[float, ...]]
+    curve: list[tuple[int, float]] = dataclasses.field(default_factory=list)
     """(meta-step, score) of each validation."""
-    final_training: dict[str, float]
+    final_training: dict[str, float] = dataclasses.field(default_factory=dict)
     """Mean loss and accuracy of the last meta-steps."""
     config: Json
     provenance: Json
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RowResult:
     """A row of an experiment, over its seeds."""
 
@@ -81,7 +81,7 @@ class RowResult:
     """Value in the paper, if there is one."""
     mean_over_seeds: float
     sd_over_seeds: float | None
-    search: SearchRecord | None
+    search: SearchRecord | None = None
     seeds: list[SeedResult]
 
     @property
@@ -91,12 +91,12 @@ class RowResult:
         return best_of(self.seeds, lambda one: one.checkpoint["validation"]["value"], metric)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentResult:
     """Result of an experiment."""
 
     experiment: str
     about: str
-    remark: str
+    remark: str = ""
     provenance: Json
     rows: list[RowResult]

@@ -28,8 +28,8 @@ class ValidationRecord:
 class GrowthCause:
     """Why a cluster is added: two windows of training compared."""
 
-    watched: str
-    """What was compared: loss, accuracy or embedding."""
+    watched: str | None
+    """What was compared: loss, accuracy or embedding; None in results of version 0.1."""
     last_window: float
     this_window: float
     detector: str

@@ -1,0 +1,146 @@
+"""Evaluation of an experiment's runs on the same test tasks."""
+
+import dataclasses
+import io
+import json
+import statistics
+import sys
+
+import numpy as np
+
+from metagrove import files
+from metagrove.evaluation.summaries import stream_story
+from metagrove.learner import num_parameters
+from metagrove.paper.experiments import Row
+from metagrove.paper.results import DifferenceTo, RowResult, SeedResult
+from metagrove.paper.trainings import ExperimentContext, last_of, run_of, search_record
+from metagrove.serve.run import Run, load
+from metagrove.sources.source import Source
+from metagrove.training import folders
+from metagrove.training.records import BlockRecord
+from metagrove.training.scores import Scores, compare, summarize
+from metagrove.training.validate import validate
+
+PAPER_TASKS = 4_000
+SHOWN_STEPS = 10
+"""Inner steps that a result shows at least."""
+
+
+def evaluate_rows(rows: list[Row], place: ExperimentContext) -> list[RowResult]:
+    """Evaluate all seeds of all rows; return their scores, mean and std, and the search records."""
+    references = References()
+    results = []
+    for row in rows:
+        print(f"evaluating {row.label}", file=sys.stderr)
+        seeds = [evaluate_seed(row, seed, place, references) for seed in row.seeds]
+        values = [one.evaluation.value for one in seeds]
+        sd = statistics.stdev(values) if len(values) > 1 else None
+        search = search_record(row, place)
+        results.append(RowResult(row.label, row.preset, row.paper, statistics.fmean(values), sd, search, seeds))
+    return results
+
+
+def evaluate_seed(row: Row, seed: int, place: ExperimentContext, references: "References") -> SeedResult:
+    """Evaluate one run on many tasks and, as in the paper, on the first 4,000 of them."""
+    _, folder, _ = run_of(row, seed, place)
+    stored, last, records = files.read_json(folder / "run.json"), last_of(folder), folders.read_metrics(folder)
+    run, scores = scored(load(folder), row, place)
+    families, step = run.config.source.family_names, run.inner_steps
+    few = dataclasses.replace(
+        scores, by_step=scores.by_step[:PAPER_TASKS], family=scores.family[:PAPER_TASKS], shares=None
+    )
+    return SeedResult(
+        seed=seed,
+        test_seed=place.experiment.test_seed,
+        evaluation=summarize(scores, families, step=step, metric=run.metric),
+        evaluation_4000=summarize(few, families, step=step, metric=run.metric),
+        paired_difference=references.difference(run, row.label, seed, scores),
+        scores=every_score(scores, run) if place.experiment.keep_scores else None,
+        data=run.config.source.checksums or None,
+        stream=stream_story(run, records),
+        checkpoint=run.about,
+        parameters=num_parameters(run.meta),
+        meta_steps=last["step"],
+        diverged=last["step"] < run.config.training.steps,
+        training_seconds=last["seconds"],
+        steps_per_second=last.get("steps_per_second"),
+        peak_memory_mb=last.get("peak_memory_mb"),
+        curve=[(r.step, r.validation.value) for r in records if r.validation is not None],
+        final_training=final_training(records, run.config.training.validate_every),
+        config=stored["config"],
+        provenance=stored["provenance"],
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """A run with which others are compared."""
+
+    label: str
+    scores: Scores
+    step: int
+
+
+@dataclasses.dataclass(frozen=True)
+class References:
+    """The runs of the first row of each source, by seed."""
+
+    of_source: dict[Source, dict[int, Reference]] = dataclasses.field(default_factory=dict)
+
+    def difference(self, run: Run, label: str, seed: int, scores: Scores) -> DifferenceTo:
+        """Compute the paired difference to the same seed of the first row of the run's source, or to its first seed."""
+        by_seed = self.of_source.setdefault(run.config.source, {})
+        first = next(iter(by_seed.values()), None)
+        if first is None or first.label == label:
+            first = by_seed[seed] = Reference(label, scores, run.inner_steps)
+        other = by_seed.get(seed, first)
+        paired = compare(scores, run.inner_steps, other.scores, other.step, run.config.source.family_names)
+        return DifferenceTo(paired.difference, paired.ci95, paired.by_family, to=other.label)
+
+
+def every_score(scores: Scores, run: Run) -> dict[str, str]:
+    """Format the score of each test task at the selected number of steps, by family, separated by spaces."""
+    values, names = scores.after(run.inner_steps), run.config.source.family_names
+    return {name: " ".join(f"{one:.5g}" for one in values[scores.family == i]) for i, name in enumerate(names)}
+
+
+def final_training(records: list[BlockRecord], last_steps: int) -> dict[str, float]:
+    """Compute the mean loss, and accuracy if recorded, of the last meta-steps; a record is the mean of a block."""
+    trained = [record for record in records if "loss" in record.means]  # a stream's step 0 has none
+    last = [record for record in trained if record.step > trained[-1].step - last_steps]
+    recorded = [name for name in ("loss", "accuracy") if all(name in record.means for record in last)]
+    return {name: float(np.mean([record.means[name] for record in last])) for name in recorded}
+
+
+def scored(run: Run, row: Row, place: ExperimentContext) -> tuple[Run, Scores]:
+    """Select the number of inner steps at test time and score the run; both are cached in its folder."""
+    experiment, num_tasks = place.experiment, min(place.experiment.tasks, place.budget.tasks)
+    most = row.max_eval_inner_steps or experiment.max_eval_inner_steps
+    what = f"{run.about['sha256'][:12]}-{experiment.test_seed}-{num_tasks}-{most}"
+    path = run.folder / f"scores-{what}.npz"
+    if path.exists():
+        with np.load(path) as kept:
+            shares = kept.get("shares")
+            validation = json.loads(str(kept["validation"]))
+            first_step = int(kept["first_step"]) if "first_step" in kept else 0
+            scores = Scores(kept["by_step"].astype(np.float64), kept["family"], shares, first_step)
+        return dataclasses.replace(run, about={**run.about, "validation": validation}), scores
+    run = with_steps_chosen(run, most)
+    steps = max(run.inner_steps, SHOWN_STEPS) if experiment.every_step else run.inner_steps
+    how = {"steps": steps, "every_step": experiment.every_step}
+    scores = run.scores(num_tasks=num_tasks, seed=experiment.test_seed, **how)
+    arrays = {"by_step": scores.by_step.astype(np.float32), "family": scores.family, "first_step": scores.first_step}
+    arrays |= {} if scores.shares is None else {"shares": scores.shares}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, validation=json.dumps(run.about["validation"]), **arrays)
+    files.write_atomically(path, buffer.getvalue())
+    return run, scores
+
+
+def with_steps_chosen(run: Run, most: int | None) -> Run:
+    """Select the number of inner steps at test time from 0 to `most` on validation tasks."""
+    if most is None:
+        return run
+    config = run.config.with_settings(max_eval_inner_steps=most)
+    validation = files.as_json(validate(config, run.meta))
+    return dataclasses.replace(run, about={**run.about, "validation": validation})
