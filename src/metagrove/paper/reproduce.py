@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from metagrove import files
+from metagrove.config.registry import unknown_name
 from metagrove.errors import InputError
 from metagrove.paper.evaluations import evaluate_rows
 from metagrove.paper.experiments import EXPERIMENTS, Row
