@@ -4,8 +4,18 @@ import importlib
 import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
+from metagrove.config.config import Config, Growth, Phase, Training
+from metagrove.config.presets import preset
+from metagrove.errors import DivergedError, InputError, MetagroveError, RunError
+from metagrove.hsml.cluster import Clustering, DistanceClusters
+from metagrove.hsml.embed import AttentionEmbedding, Embedding, PoolingEmbedding, RecurrentEmbedding
+from metagrove.hsml.found import FoundClusters
+from metagrove.hsml.gate import NoGate, ParameterGate
 from metagrove.hsml.learner import HSML
+from metagrove.hsml.relative import RelativeClusters
+from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Learner
+from metagrove.losses import cross_entropy, mse
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.mlp import MLPNet
 from metagrove.nets.per_example import per_example
@@ -27,9 +37,12 @@ from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
 from metagrove.sources.source import Source
 from metagrove.sources.stream import Stream
+from metagrove.sources.tables import Tables, open_tables
+from metagrove.tables.settings import TableData
 from metagrove.task import Examples, Spec, Task
 
 if TYPE_CHECKING:
+    from metagrove.evaluation.summaries import compare, evaluate
     from metagrove.own.training import train_own
     from metagrove.serve.adapt import adapt
     from metagrove.serve.estimators import FewShotClassifier, FewShotRegressor
@@ -43,42 +56,71 @@ __all__ = [
     "HSML",
     "MAML",
     "MUMOMAML",
+    "AttentionEmbedding",
+    "Clustering",
+    "Config",
     "Conv4Net",
+    "DistanceClusters",
+    "DivergedError",
+    "Embedding",
     "Examples",
     "FewShotClassifier",
     "FewShotRegressor",
     "FittedTask",
     "FittedTasks",
+    "FoundClusters",
     "Functions",
+    "GradientLearner",
+    "Growth",
     "Images",
     "Info",
+    "InputError",
     "Learner",
     "MLPNet",
     "MTNet",
     "MatchingNet",
     "MetaSGD",
+    "MetagroveError",
     "NeuralProcess",
+    "NoGate",
+    "ParameterGate",
+    "Phase",
+    "PoolingEmbedding",
     "ProtoNet",
+    "RecurrentEmbedding",
+    "RelativeClusters",
     "Reptile",
     "Run",
+    "RunError",
     "Scratch",
     "Source",
     "Spec",
     "Stream",
+    "TableData",
+    "Tables",
     "Task",
+    "Training",
     "adapt",
+    "compare",
+    "cross_entropy",
+    "evaluate",
     "export",
     "load",
     "load_fitted",
+    "mse",
+    "open_tables",
     "per_example",
+    "preset",
     "train",
     "train_own",
 ]
-LATER = {
-    # name: its module, opened when the name is first asked for (the first two open scikit-learn)
+LAZY = {
+    # name: its module, imported when the name is first used (the estimators import scikit-learn)
     "FewShotClassifier": "metagrove.serve.estimators",
     "FewShotRegressor": "metagrove.serve.estimators",
     "adapt": "metagrove.serve.adapt",
+    "compare": "metagrove.evaluation.summaries",
+    "evaluate": "metagrove.evaluation.summaries",
     "export": "metagrove.serve.export",
     "load_fitted": "metagrove.serve.saved",
     "train_own": "metagrove.own.training",
@@ -86,6 +128,10 @@ LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in LATER:
+    if name not in LAZY:
         raise AttributeError(f"module 'metagrove' has no attribute {name!r}")
-    return getattr(importlib.import_module(LATER[name]), name)
+    return getattr(importlib.import_module(LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

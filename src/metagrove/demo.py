@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from metagrove.evaluation.summaries import comparison
+from metagrove.evaluation.summaries import compare
 from metagrove.serve.run import Run, load, train
 from metagrove.show.console import print_comparison
 from metagrove.show.figures import draw_all
@@ -35,7 +35,7 @@ def demo(out: Path) -> bool:
     except KeyboardInterrupt:
         return False
     console.print(f"\nMean squared error on the same {NUM_TASKS:,} new tasks, lower is better:")
-    print_comparison(comparison([hsml, maml, load(RELEASED)], num_tasks=NUM_TASKS, seed=0))
+    print_comparison(compare([hsml, maml, load(RELEASED)], num_tasks=NUM_TASKS, seed=0))
     for path in draw_all(hsml, [maml], out, seed=0):
         console.print(f"figure: {path}", soft_wrap=True)
     console.print(NEXT, highlight=False, soft_wrap=True)

@@ -54,7 +54,7 @@ def test_evaluate_prints_one_json_object(runs, capsys):
 
 def test_evaluate_for_a_person(runs, capsys):
     assert main(["evaluate", runs[1], "--num-tasks", "40"]) == 0
-    assert "inner steps, as chosen on validation tasks" in capsys.readouterr().out
+    assert "inner steps, selected on validation tasks" in capsys.readouterr().out
 
 
 def test_compare_is_paired(runs, capsys):

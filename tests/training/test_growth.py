@@ -18,7 +18,7 @@ from metagrove.adam import cosine_decay, scale_by_aged_adam
 from metagrove.cli.app import main
 from metagrove.config.config import Config, Growth, check_config
 from metagrove.errors import InputError, RunError
-from metagrove.evaluation.summaries import evaluation
+from metagrove.evaluation.summaries import evaluate
 from metagrove.learner import num_parameters
 from metagrove.losses import cross_entropy
 from metagrove.sources.source import Steady
@@ -228,7 +228,7 @@ def test_a_grown_run_is_loaded_evaluated_and_drawn(finished, tmp_path):
     run = load(finished)
     assert run.config.learner.clusters == (3, 2, 1)
     assert num_parameters(run.meta) > num_parameters(init_state(CONFIG).meta)
-    result = evaluation(run, num_tasks=20, seed=0)
+    result = evaluate(run, num_tasks=20, seed=0)
     assert result.stream.growth[0].step == 20
     assert set(result.stream.transfer.by_family["forward"]) == {"quadratic", "cubic"}
     told = files.as_json(result)

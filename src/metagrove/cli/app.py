@@ -38,11 +38,11 @@ class Evaluate:
     """Print one JSON object instead of a table."""
 
     def __call__(self) -> None:
-        from metagrove.evaluation.summaries import evaluation
+        from metagrove.evaluation.summaries import evaluate
         from metagrove.serve.run import load
         from metagrove.show.console import print_evaluation
 
-        result = evaluation(load(self.run), num_tasks=self.num_tasks, seed=self.seed)
+        result = evaluate(load(self.run), num_tasks=self.num_tasks, seed=self.seed)
         print(json.dumps(as_json(result))) if self.json else print_evaluation(result)
 
 
@@ -60,11 +60,11 @@ class Compare:
     """Print one JSON object instead of a table."""
 
     def __call__(self) -> None:
-        from metagrove.evaluation.summaries import comparison
+        from metagrove.evaluation.summaries import compare
         from metagrove.serve.run import load
         from metagrove.show.console import print_comparison
 
-        result = comparison([load(run) for run in self.runs], num_tasks=self.num_tasks, seed=self.seed)
+        result = compare([load(run) for run in self.runs], num_tasks=self.num_tasks, seed=self.seed)
         print(json.dumps(as_json(result))) if self.json else print_comparison(result)
 
 

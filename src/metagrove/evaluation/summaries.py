@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 from metagrove.config.encoding import to_json
 from metagrove.errors import InputError
@@ -9,10 +10,17 @@ from metagrove.evaluation.transfer import ReportedGrowth, Transfer, growth_event
 from metagrove.files import FLAT, OMIT_NONE, Json, json_key
 from metagrove.losses import metric_of
 from metagrove.nets.predictors import Statistics
-from metagrove.serve.run import Run
+from metagrove.serve.run import Run, load
 from metagrove.training import folders
 from metagrove.training.records import BlockRecord
-from metagrove.training.scores import PairedComparison, Summary, ValueByFamily, compare, summarize, value_by_family
+from metagrove.training.scores import (
+    PairedComparison,
+    Summary,
+    ValueByFamily,
+    compare_scores,
+    summarize,
+    value_by_family,
+)
 
 STATISTICS: dict[str, Statistics] = {"transductive": "query", "support statistics": "support"}
 """What both figures of an image run are called."""
@@ -76,8 +84,24 @@ class Comparison:
     runs: list[ComparedRun]
 
 
-def evaluation(run: Run, *, num_tasks: int, seed: int) -> Evaluation:
-    """Summarise a run on test tasks."""
+def evaluate(run: Run | str | Path, *, num_tasks: int = 40_000, seed: int = 0) -> Evaluation:
+    """Score a run on test tasks, after each number of inner steps.
+
+    Args:
+        run: A run, its folder, or the name of a released model.
+        num_tasks: Number of test tasks; the paper uses 4,000.
+        seed: Random seed of the test tasks.
+
+    Returns:
+        Means with 95 % confidence intervals over tasks, by family, and the agreement of clusters and families; of a run
+        on images, with support statistics and transductive.
+
+    Example:
+        >>> import metagrove as mg
+        >>> mg.evaluate("toy-5shot-best", num_tasks=4000).summary.value < 0.2  # doctest: +SKIP
+        True
+    """
+    run = as_run(run)
     scores = run.scores(num_tasks=num_tasks, seed=seed)
     summary = summarize(scores, run.config.source.family_names, step=run.inner_steps, metric=run.metric)
     story = stream_story(run, folders.read_metrics(run.folder))
@@ -90,7 +114,7 @@ def image_statistics(run: Run, *, num_tasks: int, seed: int) -> ImageStatistics:
     step, names = run.inner_steps, run.config.source.family_names
     how = {"num_tasks": num_tasks, "seed": seed, "steps": step, "every_step": False}
     query, support = (run.scores(statistics=statistics, **how) for statistics in STATISTICS.values())
-    paired = compare(support, step, query, step, names)
+    paired = compare_scores(support, step, query, step, names)
     return ImageStatistics(value_by_family(query, names, step=step), value_by_family(support, names, step=step), paired)
 
 
@@ -107,8 +131,21 @@ def stream_story(run: Run, records: Sequence[BlockRecord]) -> StreamStory | None
     )
 
 
-def comparison(runs: Sequence[Run], *, num_tasks: int, seed: int) -> Comparison:
-    """Summarise runs on the same test tasks, with paired differences to the first one."""
+def compare(runs: Sequence[Run | str | Path], *, num_tasks: int = 40_000, seed: int = 0) -> Comparison:
+    """Score runs on the same test tasks, with paired differences to the first one.
+
+    Args:
+        runs: Two or more runs of one source, their folders, or names of released models.
+        num_tasks: Number of test tasks.
+        seed: Random seed of the test tasks.
+
+    Returns:
+        A summary of each run, and its paired difference to the first with a 95 % confidence interval over tasks.
+
+    Raises:
+        InputError: There are fewer than two runs, or they were trained on different sources.
+    """
+    runs = [as_run(run) for run in runs]
     if len(runs) < 2:
         raise InputError(f"compare needs two or more runs, got {len(runs)}")
     for run in runs:
@@ -120,9 +157,14 @@ def comparison(runs: Sequence[Run], *, num_tasks: int, seed: int) -> Comparison:
     rows = []
     for run, own in zip(runs, scores, strict=True):
         summary = summarize(own, families, step=run.inner_steps, metric=run.metric)
-        paired = compare(own, run.inner_steps, scores[0], runs[0].inner_steps, families)
+        paired = compare_scores(own, run.inner_steps, scores[0], runs[0].inner_steps, families)
         rows.append(ComparedRun(run.folder.name, learner_name(run), summary, paired))
     return Comparison(num_tasks, seed, rows)
+
+
+def as_run(run: Run | str | Path) -> Run:
+    """The run itself, or the one of that folder or name."""
+    return run if isinstance(run, Run) else load(run)
 
 
 def learner_name(run: Run) -> str:

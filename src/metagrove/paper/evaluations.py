@@ -18,7 +18,7 @@ from metagrove.serve.run import Run, load
 from metagrove.sources.source import Source
 from metagrove.training import folders
 from metagrove.training.records import BlockRecord
-from metagrove.training.scores import Scores, compare, summarize
+from metagrove.training.scores import Scores, compare_scores, summarize
 from metagrove.training.validate import validate
 
 PAPER_TASKS = 4_000
@@ -34,9 +34,16 @@ def evaluate_rows(rows: list[Row], place: ExperimentContext) -> list[RowResult]:
         print(f"evaluating {row.label}", file=sys.stderr)
         seeds = [evaluate_seed(row, seed, place, references) for seed in row.seeds]
         values = [one.evaluation.value for one in seeds]
-        sd = statistics.stdev(values) if len(values) > 1 else None
-        search = search_record(row, place)
-        results.append(RowResult(row.label, row.preset, row.paper, statistics.fmean(values), sd, search, seeds))
+        result = RowResult(
+            label=row.label,
+            preset=row.preset,
+            paper=row.paper,
+            mean_over_seeds=statistics.fmean(values),
+            sd_over_seeds=statistics.stdev(values) if len(values) > 1 else None,
+            search=search_record(row, place),
+            seeds=seeds,
+        )
+        results.append(result)
     return results
 
 
@@ -94,7 +101,7 @@ class References:
         if first is None or first.label == label:
             first = by_seed[seed] = Reference(label, scores, run.inner_steps)
         other = by_seed.get(seed, first)
-        paired = compare(scores, run.inner_steps, other.scores, other.step, run.config.source.family_names)
+        paired = compare_scores(scores, run.inner_steps, other.scores, other.step, run.config.source.family_names)
         return DifferenceTo(paired.difference, paired.ci95, paired.by_family, to=other.label)
 
 

@@ -53,8 +53,8 @@ def reproduce(
     results = [] if only != "*" else evaluate_rows(rows, place)
     command = f"metagrove reproduce {name}" + ("" if budget == "paper" else f" --budget {budget}")
     command += ("" if size is None else f" --size {size}") + ("" if train else " --no-train")
-    provenance = folders.provenance(command)
-    result = ExperimentResult(full_name, experiment.about, experiment.remark, provenance, results)
+    about = {"about": experiment.about, "remark": experiment.remark, "provenance": folders.provenance(command)}
+    result = ExperimentResult(experiment=full_name, **about, rows=results)
     if only != "*":
         return result
     out.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from metagrove import files
-from metagrove.config.config import Config, to_json
+from metagrove.config.config import Config
+from metagrove.config.encoding import to_json
 from metagrove.config.presets import preset
 from metagrove.errors import STOPPED, DivergedError, RunError
 from metagrove.files import Json

@@ -27,6 +27,7 @@ from metagrove.sources.source import Source
 from metagrove.tables.schema import Schema
 from metagrove.training import checkpoint, folders
 from metagrove.training.growth import as_grown
+from metagrove.training.loop import Callback
 from metagrove.training.loop import train as train_into
 from metagrove.training.scores import Scores, join_scores, score_tasks, test_parts
 
@@ -105,7 +106,19 @@ class Run:
         steps: int | None = None,
         statistics: Statistics = "support",
     ) -> FittedTasks:
-        """`adapt` for many tasks, each an (x, y) of arrays, in few compiled calls: far faster than one by one."""
+        """Adapt to many tasks at once, in few compiled calls: far faster than one by one.
+
+        Args:
+            supports: The support set of each task, (x, y) as arrays.
+            steps: Inner steps; by default the number selected on validation tasks.
+            statistics: As for `adapt`.
+
+        Returns:
+            The fitted tasks, a sequence.
+
+        Raises:
+            InputError: The rows of a task do not fit the run; the message names task and row.
+        """
         spec = self.config.source.spec
         schema = array_schema(self.config.source, classifies=self.classifies)
         checked = support_sets(supports, spec, classifies=self.classifies)
@@ -126,11 +139,21 @@ class Run:
         every_step: bool = True,
         statistics: Statistics | None = None,
     ) -> Scores:
-        """Every test task's score after 0, 1, ... inner steps; by default up to as many as validation looked at.
+        """Score every test task after 0, 1, ... inner steps.
 
-        Of a source whose families can be drawn apart, each has its equal part of the tasks, one family after another.
-        Of a source that draws the same tasks again, a score is the mean over a task's draws. `statistics` says whose
-        normalise the query set: its own (transductive), the support set's, or by default those of training.
+        A source whose families can be drawn apart gives each its equal part of the tasks. Where the same tasks are
+        drawn again, a score is the mean over a task's draws.
+
+        Args:
+            num_tasks: Number of test tasks.
+            seed: Random seed of the test tasks.
+            steps: Most inner steps; by default as many as validation scores.
+            every_step: Score after every number of inner steps, or after the last alone.
+            statistics: Whose statistics normalise a query set of images: its own ("query", transductive) or the support
+                set's; by default as in training.
+
+        Returns:
+            The scores, with each task's family and assignment.
         """
         source = self.config.source
         parts = test_parts(source, seed)
@@ -156,7 +179,25 @@ def draws_of(num_tasks: int, num_parts: int, *, again: bool) -> list[int]:
 
 
 def load(folder: str | Path, *, learner: Learner | None = None, source: Source | None = None) -> Run:
-    """A run from its folder, or a released model by name. A run with your own learner or source needs it passed."""
+    """Load a trained run.
+
+    Args:
+        folder: A run folder, or the name of a released model (`metagrove list` shows them).
+        learner: The learner, of a run that was trained with a user's own learner, base net or loss.
+        source: The source, of a run that was trained on a user's own.
+
+    Returns:
+        The run, at its best checkpoint by validation.
+
+    Raises:
+        RunError: The folder is missing, damaged or of a newer version.
+        InputError: Its settings cannot be read, or a user's own part was not passed.
+
+    Example:
+        >>> import metagrove as mg
+        >>> mg.load("toy-5shot-best")
+        <HSML run toy-5shot-best>
+    """
     path = folders.resolve(folder)
     stored = files.read_json(path / "run.json")
     config = from_json(stored["config"], file_format=stored["format"], learner=learner, source=source)
@@ -168,26 +209,57 @@ def load(folder: str | Path, *, learner: Learner | None = None, source: Source |
 
 
 def train(
-    name: str | Config,
+    config: str | Config | None = None,
     *,
     out: str | Path | None = None,
     resume: bool = False,
     learner: Learner | str | None = None,
     source: Source | None = None,
+    callback: Callback | None = None,
     **settings: Any,
 ) -> Run:
-    """Train a preset (or a config), with settings changed as on the command line, e.g. `steps=500, shots=10`."""
-    config = name if isinstance(name, Config) else preset(name)
-    if isinstance(learner, str):
-        learner = default_learner(learner, config)
-    own = {"learner": learner, "source": source}
-    config = dataclasses.replace(config, **{key: value for key, value in own.items() if value is not None})
-    config = config.with_settings(**settings)
-    folder = Path(out) if out is not None else default_folder(name if isinstance(name, str) else "own", config)
-    called = repr(name) if isinstance(name, str) else "Config(...)"
-    if not train_into(config, folder, resume=resume, command=f"metagrove.train({called}, ...)"):
+    """Train a learner on a source of tasks.
+
+    Args:
+        config: A preset by name (`metagrove list` shows them) or a `Config`; without one, `source` and `learner` are
+            needed, and the training has its default settings.
+        out: The run folder; by default runs/NAME-LEARNER-sSEED.
+        resume: Go on from the last checkpoint in that folder.
+        learner: A learner, or the name of one, in place of the config's.
+        source: A source of tasks, in place of the config's.
+        callback: Called with the record of each logged block: its step, its means, and its validation if there was one.
+        **settings: Settings by their own names, as on the command line, e.g. `steps=500, clusters=(6, 3, 1)`.
+
+    Returns:
+        The trained run, at its best checkpoint by validation.
+
+    Raises:
+        InputError: A setting is unknown or cannot work; the message lists all of them.
+        DivergedError: A loss or gradient was not finite; the last good checkpoint is kept.
+        KeyboardInterrupt: Ctrl-C stopped it; the same call with `resume=True` goes on.
+
+    Example:
+        >>> import metagrove as mg
+        >>> run = mg.train("toy-quick", steps=500)  # doctest: +SKIP
+        >>> run = mg.train(source=mg.Functions(), learner=mg.MAML(), steps=500)  # doctest: +SKIP
+    """
+    name = config if isinstance(config, str) else "own"
+    whole = complete(preset(config) if isinstance(config, str) else config, learner, source).with_settings(**settings)
+    folder = Path(out) if out is not None else default_folder(name, whole)
+    command = f"metagrove.train({config!r}, ...)" if isinstance(config, str) else "metagrove.train(Config(...), ...)"
+    if not train_into(whole, folder, resume=resume, command=command, callback=callback):
         raise KeyboardInterrupt
-    return load(folder, learner=config.learner, source=config.source)
+    return load(folder, learner=whole.learner, source=whole.source)
+
+
+def complete(config: Config | None, learner: Learner | str | None, source: Source | None) -> Config:
+    """The config with another learner and source, where they are given; a new one of both, without a config."""
+    if config is None:
+        if source is None or learner is None or isinstance(learner, str):
+            raise InputError("train needs a preset's name, a Config, or both source=... and learner=... as objects")
+        return Config(source, learner)
+    method = default_learner(learner, config) if isinstance(learner, str) else learner or config.learner
+    return dataclasses.replace(config, learner=method, source=source or config.source)
 
 
 def default_folder(name: str, config: Config) -> Path:

@@ -259,7 +259,7 @@ def paired_difference(first: np.ndarray, second: np.ndarray) -> PairedDifference
     return PairedDifference(float((first - second).mean()), float(ci95(first - second)))
 
 
-def compare(
+def compare_scores(
     first: Scores, first_step: int, second: Scores, second_step: int, family_names: tuple[str, ...]
 ) -> PairedComparison:
     """Paired differences over all tasks and by family."""
