@@ -68,7 +68,7 @@ class Fit:
         inputs = [support.x for support in supports]
         groups, places = [], [(0, 0)] * len(supports)
         for size, members in by_size(range(len(supports)), inputs):
-            x, y = ([getattr(supports[i], part) for i in members] for part in ("x", "y"))
+            x, y = [supports[i].x for i in members], [supports[i].y for i in members]
             for at, i in enumerate(members):
                 places[i] = len(groups), at
             groups.append(in_batches(self._batch, (stack(x, size), stack(y, size), real_rows(x, size)), len(members)))
