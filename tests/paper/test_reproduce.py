@@ -20,6 +20,7 @@ from metagrove.paper.reproduce import reproduce
 from metagrove.paper.results import ExperimentResult, SearchRecord, Trial
 from metagrove.paper.tables import EXPERIMENT_TABLES
 from metagrove.paper.trainings import flags, train_in_own_process
+from metagrove.train import loop
 from metagrove.train.records import BlockRecord
 from metagrove.train.validate import validate
 
@@ -111,7 +112,7 @@ def test_goes_on_where_a_person_stopped_it(trainings, tmp_path, monkeypatch):
     def stopped_in_the_second(command):
         if next(stops, False):
             with monkeypatch.context() as patch:  # a person presses Ctrl-C in the first block
-                patch.setattr("metagrove.train.loop.interruptible", lambda: contextlib.nullcontext(lambda: True))
+                patch.setattr(loop, "interruptible", lambda: contextlib.nullcontext(lambda: True))
                 assert run(command) == 130
             return 130
         return run(command)
