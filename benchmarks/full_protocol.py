@@ -35,8 +35,8 @@ def summary(name: str, folder: Path) -> dict[str, Any]:
     records, last = folders.read_metrics(folder), files.read_json(folder / "last.json")
     return {
         "what": name,
-        "losses": [[record["step"], record["loss"]] for record in records],
-        "validation": records[-1]["validation"],
+        "losses": [[record.step, record.means["loss"]] for record in records],
+        "validation": files.as_json(records[-1].validation),
         "peak_memory_mb": last["peak_memory_mb"],
     }
 

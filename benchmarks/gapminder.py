@@ -20,7 +20,7 @@ from metagrove import files
 from metagrove.config.own_data import table_config
 from metagrove.config.presets import default_learner
 from metagrove.errors import DivergedError
-from metagrove.evaluation.baselines import make_result, nan_to_none, own_scores
+from metagrove.evaluation.baselines import Measured, make_result, nan_to_none, own_scores
 from metagrove.evaluation.sklearn_models import BASELINES, best_model, draw_tasks, score
 from metagrove.serve.run import load
 from metagrove.sources.tables import open_tables
@@ -74,7 +74,8 @@ def learners(source, args) -> tuple[dict, dict]:
             last = files.read_json(folder / "last.json")
             seeds.append((run.about["validation"]["value"], values, {"seed": seed, "seconds": last["seconds"]}))
         _, values, told = min(seeds, key=lambda one: one[0])
-        scored[name] = values, {"variant": ", ".join(f"{key} {value:g}" for key, value in chosen.items()), **told}
+        variant = ", ".join(f"{key} {value:g}" for key, value in chosen.items())
+        scored[name] = Measured(values, told["seconds"], variant)
         means = [float(values.mean()) for _, values, _ in seeds]
         about[name] = {
             "search": tried,
@@ -94,8 +95,9 @@ def baselines(source, args) -> dict:
     scored = {}
     for name, baseline in BASELINES.items():
         began = time.monotonic()
-        variant, predict = best_model(source, baseline, validation)
-        scored[name] = score(source, tasks, predict), {"variant": variant, "seconds": time.monotonic() - began}
+        variant, predict = best_model(source, baseline, validation, classifies=False)
+        values = score(tasks, predict, classifies=False)
+        scored[name] = Measured(values, time.monotonic() - began, variant)
     return scored
 
 
@@ -116,6 +118,7 @@ def main() -> None:
     scored, about = learners(source, args)
     scored |= baselines(source, args)
     family = np.asarray(source.split("test").families)
+    table = make_result(scored, family, source.family_names, metric="mse", num_draws=args.draws, seed=0)
     result = {
         "about": (
             "mean squared error of each indicator standardised on training countries (GDP and population as log10), "
@@ -125,10 +128,9 @@ def main() -> None:
         "provenance": provenance(shlex.join(["python", *sys.argv])),
         "tasks": {split: len(source.task_names(split)) for split in ("train", "validation", "test")},
         "scales": scales,
-        "num_draws": args.draws,
         "split_seed": source.split_seed,
         "meta_steps": args.steps,
-        **make_result(scored, family, source.family_names, metric="mse"),
+        **files.as_json(table),
         "learners": about,
         "wall_seconds": {
             "all trainings": sum(files.read_json(path)["seconds"] for path in args.runs.glob("*/last.json")),

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from result import write_result
 
-from metagrove import HSML, load
+from metagrove import HSML, files, load
 from metagrove.hsml.learner import HSMLMeta
 from metagrove.keys import key_for
 from metagrove.nets.gate import apply_gate
@@ -100,7 +100,7 @@ def summary(run, gate_input, values, family, as_trained):
         "value": float(values.mean()),
         "ci95": float(ci95(values)),
         "by_family": {name: float(values[family == i].mean()) for i, name in enumerate(names)},
-        "minus_as_trained": paired_difference(values, as_trained),
+        "minus_as_trained": files.as_json(paired_difference(values, as_trained)),
     }
 
 

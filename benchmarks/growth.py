@@ -1,9 +1,8 @@
-"""What a growth event costs, and the other way: clusters allocated beforehand and masked until they are needed.
+"""What a growth event costs: it replaces a compiled step by another, whose compiling is what it costs.
 
     python benchmarks/growth.py --out results/benchmark-growth.json
 
-Rows take turns (some rounds, the best counts). A cluster of mass 0 is not there, so that the masked row is the same
-model as the one beside it; a growth replaces a compiled step by another, whose compiling is what it costs.
+Rows take turns (some rounds, the best counts).
 """
 
 import argparse
@@ -13,22 +12,18 @@ import sys
 import time
 from pathlib import Path
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from result import write_result
 
 from metagrove.config.presets import preset
-from metagrove.hsml.grow import grow
 from metagrove.training import folders
 from metagrove.training.loop import init_state, run_block
-
-MOST = 16
 
 
 def stepper(config, state):
     """A function that makes n meta-steps, and the seconds that compiling it took."""
-    tasks = config.source.split("train")
+    tasks = config.source.schedule(config.training.steps)
 
     def steps(count):
         fresh = dataclasses.replace(state, step=jnp.asarray(0, jnp.int32))
@@ -46,16 +41,11 @@ def variants():
     state = init_state(config)
     yield "2 clusters", config, state
     key = jax.random.key(0)
-    learner, meta, opt_state = grow(config.learner, state.meta, state.opt_state, key=key)
+    learner, meta, opt_state = config.learner.grow(state.meta, state.opt_state, key=key)
     grown = dataclasses.replace(config, learner=learner)
     yield "grown to 3", grown, dataclasses.replace(state, meta=meta, opt_state=opt_state)
     began = config.with_settings(clusters=(3, 2, 1))
     yield "3 from the start", began, init_state(began)
-    wide = config.with_settings(clusters=(MOST, 2, 1), masses=True)
-    whole = init_state(wide)
-    mass = (jnp.arange(MOST) < 3).astype(jnp.float32)
-    masked = eqx.tree_at(lambda s: s.meta.cluster.levels[0].mass, whole, mass)
-    yield f"{MOST} allocated, 3 not masked", wide, masked
 
 
 def main():

@@ -108,17 +108,18 @@ def ours(name: str, size: int) -> Callable[[int], None]:
     import jax.numpy as jnp
 
     from metagrove.nets import conv4, convolution
+    from metagrove.sources.source import Steady
     from metagrove.training.loop import init_state, run_block
 
     if name == PLAIN:
         conv4.conv = convolution.plain_conv
-    config, source = our_config(name, size), random_episodes(size)
+    config, tasks = our_config(name, size), Steady(random_episodes(size))
     state = init_state(config)
 
     def steps(count: int) -> None:
         start = jnp.asarray(0, jnp.int32)
         fresh = dataclasses.replace(state, step=start)
-        after, _ = run_block(config.learner, source, config.training, fresh, start + count)
+        after, _ = run_block(config.learner, tasks, config.training, fresh, start + count)
         assert int(jax.block_until_ready(after).step) == count, "a step that was not finite ended the block"
 
     return steps

@@ -51,12 +51,12 @@ def ours(learner_name: str, tasks: int):
 
     name, learner, settings = OURS[learner_name]
     config = preset(name, learner).with_settings(meta_batch=tasks, outer_lr=OUTER_LR, **settings)
-    state = init_state(config)
+    state, tasks = init_state(config), config.source.schedule(config.training.steps)
 
     def steps(count: int) -> None:
         start = jnp.asarray(0, jnp.int32)
         fresh = dataclasses.replace(state, step=start)
-        after, _ = run_block(config.learner, config.source, config.training, fresh, start + count)
+        after, _ = run_block(config.learner, tasks, config.training, fresh, start + count)
         assert int(jax.block_until_ready(after).step) == count, "a step that was not finite ended the block"
 
     began = time.perf_counter()

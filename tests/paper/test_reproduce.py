@@ -25,7 +25,7 @@ from metagrove.training import loop
 from metagrove.training.records import BlockRecord
 from metagrove.training.validate import validate
 
-training_loop = importlib.import_module("metagrove.train.loop")  # `metagrove.train` is the function
+training_loop = importlib.import_module("metagrove.training.loop")  # `metagrove.train` is the function
 TINY = {
     "steps": 4,
     "meta_batch": 2,
