@@ -14,4 +14,4 @@ runs = [
     mg.train("toy-quick", learner=name, steps=steps, validate_every=steps, out=f"runs/example-{name}")
     for name in ("maml", "meta-sgd")
 ]
-print_comparison(comparison(runs, num_tasks=1000, seed=0))
+print_comparison(comparison(runs, num_tasks=2000, seed=0))
