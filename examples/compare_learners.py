@@ -6,7 +6,6 @@ python examples/compare_learners.py [meta-steps]
 import sys
 
 import metagrove as mg
-from metagrove.evaluation.summaries import compare
 from metagrove.show.console import print_comparison
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
@@ -14,4 +13,4 @@ runs = [
     mg.train("toy-quick", learner=name, steps=steps, validate_every=steps, out=f"runs/example-{name}")
     for name in ("maml", "meta-sgd")
 ]
-print_comparison(compare(runs, num_tasks=1000, seed=0))
+print_comparison(mg.compare(runs, num_tasks=2000, seed=0))

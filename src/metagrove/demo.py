@@ -9,7 +9,7 @@ from metagrove.serve.run import Run, load, train
 from metagrove.show.console import print_comparison
 from metagrove.show.figures import draw_all
 
-SHORT = {"steps": 2000, "validate_every": 1000}
+STEPS = 2000
 FOLDERS = {"maml": Path("runs/demo/maml"), "hsml": Path("runs/demo/hsml")}
 NUM_TASKS = 4000
 RELEASED = "toy-5shot-best"
@@ -45,4 +45,5 @@ def demo(out: Path) -> bool:
 def trained(learner: str, folder: Path) -> Run:
     """The run in `folder`, begun or resumed."""
     resume = (folder / "run.json").exists()
-    return train("toy-quick", learner=None if learner == "hsml" else learner, out=folder, resume=resume, **SHORT)
+    method = None if learner == "hsml" else learner
+    return train("toy-quick", learner=method, out=folder, resume=resume, steps=STEPS, validate_every=STEPS // 2)
