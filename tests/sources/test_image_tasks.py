@@ -375,7 +375,7 @@ def test_a_neural_process_does_not_read_images():
     ("learner", "spec", "message"),
     [
         (ProtoNet(), Spec(x_shape=(1,), y_dim=1), "reads images"),
-        (MatchingNet(net=MLPNet()), Spec(x_shape=(1,), y_dim=1), "at least two of them"),
+        (MatchingNet(net=MLPNet()), Spec(x_shape=(1,), y_dim=1), "at least two classes"),
         (MAML(net=Conv4Net(blocks=4)), Spec(x_shape=(8, 8, 3), y_dim=5), "lower --blocks"),
     ],
 )
