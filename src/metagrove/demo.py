@@ -29,7 +29,7 @@ Next (after `. .venv/bin/activate`, if you came here by `make demo`)
 def demo(out: Path) -> bool:
     """The whole tour. False if a person stopped it; run again, it goes on."""
     console = Console()
-    console.print(FIRST.format(**SHORT), highlight=False, soft_wrap=True)
+    console.print(FIRST.format(steps=STEPS), highlight=False, soft_wrap=True)
     try:
         maml, hsml = (trained(learner, folder) for learner, folder in FOLDERS.items())
     except KeyboardInterrupt:
