@@ -1,4 +1,4 @@
-"""When the paper's detector would have grown on runs that did not: where tasks never change, every alarm is a false one.
+"""When the paper's detector would have grown on runs that did not; where tasks never change, every alarm is false.
 
     python benchmarks/false_alarms.py RUN ... --out results/false-alarms.json
     python benchmarks/false_alarms.py RUN --window 100 --threshold .85 --cooldown 400 --out results/image-alarms.json

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from metagrove.keys import key_for
@@ -153,4 +154,5 @@ def first_centers(run: Run) -> np.ndarray | None:
 
 def places(run: Run, embeddings: np.ndarray) -> np.ndarray:
     """What is compared with the centres: the embeddings, in the space where the learner takes distances."""
-    return np.stack([np.asarray(run.config.learner.cluster_space(run.meta, one)) for one in embeddings])
+    learner, meta = run.config.learner, run.meta
+    return np.stack([np.asarray(learner.cluster_space(meta, jnp.asarray(one))) for one in embeddings])
