@@ -147,7 +147,7 @@ def test_figures_of_a_run_on_curves(curves):
     assert 'class="valid"' in section_of(curves, "training")
     assert section_of(curves, "training").count('class="growth"') == 2  # the event, and the legend
     said = Reader(section_of(curves, "growth")).said()
-    cause = "watched loss, last window 1, this window 1.25, detector ratio, ratio 1.25"
+    cause = "watched loss, last window 1.00, this window 1.25, detector ratio, ratio 1.25"
     assert f"15 3 · 2 · 1 {cause} 0" in said
 
 

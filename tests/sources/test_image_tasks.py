@@ -54,7 +54,7 @@ from metagrove.task import Examples, Spec, Task, pad_rows
 from metagrove.training import loop
 from metagrove.training.scores import test_parts as parts_to_score
 
-training_loop = importlib.import_module("metagrove.train.loop")  # `metagrove.train` is the function
+training_loop = importlib.import_module("metagrove.training.loop")  # `metagrove.train` is the function
 SIZE = 8
 CLASSES = {"a": (6, 5, 6), "b": (5, 4, 7)}  # of each meta-split
 PICTURES = {"a": 8, "b": 9}  # of each class
