@@ -10,6 +10,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from metagrove.learner import Learner, Meta
@@ -94,4 +95,4 @@ def _read(folder: Path, written: int) -> TaskIndex:
 
 def places(learner: Learner, meta: Meta, embeddings: np.ndarray) -> np.ndarray:
     """The embeddings in the space where the learner takes distances to the centres."""
-    return np.stack([np.asarray(learner.cluster_space(meta, one)) for one in embeddings])
+    return np.stack([np.asarray(learner.cluster_space(meta, jnp.asarray(one))) for one in embeddings])
