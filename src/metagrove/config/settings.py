@@ -1,9 +1,10 @@
 """Settings by their own names, whichever part of a config they belong to."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from metagrove.config.migrate import RENAMED
 from metagrove.config.registry import CHOICES, choose_part, unknown_name
 from metagrove.errors import InputError
 from metagrove.tables.schema import Schema
@@ -30,10 +31,16 @@ def replace_settings(config: Any, settings: Settings) -> Any:
     config = _replace(config, {}, chosen) if chosen else config
     others = {name: value for name, value in settings.items() if name not in chosen}
     known = setting_names(config)
-    unknown = [unknown_name(name, known) for name in settings if name not in known]
+    unknown = [describe_unknown(name, known) for name in settings if name not in known]
     if unknown:
         raise InputError("; ".join(unknown))
     return _replace(config, others, {})
+
+
+def describe_unknown(name: str, known: Sequence[str]) -> str:
+    """One line about a name that no setting has, with the present name of a setting of version 0.1."""
+    new = {**RENAMED, "aggregator": "embed"}.get(name)
+    return f"{name!r} is now called {new!r}" if new in known else unknown_name(name, known)
 
 
 def setting_names(part: Any) -> list[str]:
