@@ -18,15 +18,18 @@ import pytest
 from conftest import LEARNERS, TINY
 
 from metagrove import files
+from metagrove.config.config import Phase, check_config
 from metagrove.errors import DivergedError, InputError, RunError
 from metagrove.losses import metric_of, mse
 from metagrove.sources.source import Steady
 from metagrove.sources.stream import Stream
 from metagrove.training import checkpoint, folders, progress
 from metagrove.training import loop as train_module
-from metagrove.training.loop import init_state, run_block, train
+from metagrove.training.loop import init_state, run_block, train, validations
 from metagrove.training.records import BestCheckpoint, BlockRecord, GrowthState, TrainingProgress
 from metagrove.training.scores import Scores, best_step
+
+PARTS = ("net", "embed", "cluster", "gate")
 
 
 @pytest.fixture(scope="module")
@@ -314,3 +317,51 @@ def test_progress_tells_slow_steps_from_none(rate, shown, capsys, monkeypatch):
 def test_a_file_whose_keys_are_numbers_can_be_read_again(tmp_path):
     files.write_json(tmp_path / "a.json", {"format": 1, "losses": {20: 1.0, 100: 2.0}})  # "100" is before "20"
     assert files.read_json(tmp_path / "a.json")["losses"] == {"20": 1.0, "100": 2.0}
+
+
+def test_training_gives_the_numbers_of_version_0_1():
+    """Means over the first 20 meta-steps and the size of all parameters, recorded with version 0.1."""
+    config = TINY.with_settings(max_eval_inner_steps=10)
+    state, block = run_block(
+        config.learner, config.source.schedule(40), config.training, init_state(config), jnp.asarray(20, jnp.int32)
+    )
+    recorded = {"loss": 20.520412, "gradient_norm": 2.1754508, "reconstruction_loss": 8.889982}
+    for name, value in recorded.items():
+        assert float(block.means[name]) == pytest.approx(value, rel=1e-4)
+    parameters = jax.tree.leaves(eqx.filter(state.meta, eqx.is_inexact_array))
+    assert sum(float(jnp.abs(leaf).sum()) for leaf in parameters) == pytest.approx(341.81093, rel=1e-5)
+
+
+def test_phases_train_what_they_name_by_their_loss():
+    """First the embedding alone by reconstruction, then all but the embedding by the query loss (appendix H, A2a)."""
+    phases = (Phase(3, ("embed",), "reconstruction"), Phase(0, ("net", "cluster", "gate")))
+    config = TINY.with_settings(steps=6)
+    config = dataclasses.replace(config, training=dataclasses.replace(config.training, phases=phases, warmup_steps=0))
+    check_config(config)
+    assert config.training.phase_ends() == [3, 6]
+    assert set(validations(config)) >= {3, 6}
+    states = [init_state(config)]
+    for stop in (3, 6):
+        schedule = config.source.schedule(6)
+        state, _ = run_block(config.learner, schedule, config.training, states[-1], jnp.asarray(stop, jnp.int32))
+        states.append(state)
+
+    def moved(first, second):
+        parts = {name: (getattr(first.meta, name), getattr(second.meta, name)) for name in PARTS}
+        return {name for name, (a, b) in parts.items() if not eqx.tree_equal(a, b)}
+
+    assert moved(states[0], states[1]) == {"embed"}
+    assert moved(states[1], states[2]) == {"net", "cluster", "gate"}
+
+
+def test_phases_that_do_not_fit_are_refused():
+    for phases, message in (((Phase(40), Phase()), "must end before"), ((Phase(0), Phase()), "at least one meta-step")):
+        training = dataclasses.replace(TINY.training, phases=phases)
+        with pytest.raises(InputError, match=message):
+            check_config(dataclasses.replace(TINY, training=training))
+
+
+def test_a_loss_that_the_learner_has_not_is_refused():
+    maml, task = LEARNERS["maml"], TINY.source.sample(jax.random.key(0))
+    with pytest.raises(InputError, match="MAML has no training loss 'reconstruction'"):
+        maml.phase_loss("reconstruction", None, task, key=jax.random.key(0))

@@ -8,6 +8,7 @@ from metagrove.config.config import Config, Growth, Phase, Training
 from metagrove.config.migrate import migrate
 from metagrove.config.registry import LOSSES, class_named, kind_of, name_of, unknown_name
 from metagrove.errors import InputError
+from metagrove.files import FORMAT, as_json
 from metagrove.learner import Learner
 from metagrove.sources.source import Source
 from metagrove.tables.schema import Schema
@@ -22,12 +23,12 @@ def to_json(config: Config) -> Json:
     return {
         "source": encode_part(config.source),
         "learner": encode_part(config.learner),
-        "training": dataclasses.asdict(config.training),
+        "training": as_json(config.training),
     }
 
 
 def from_json(
-    data: Mapping[str, Any], *, file_format: int, source: Source | None = None, learner: Learner | None = None
+    data: Mapping[str, Any], *, file_format: int = FORMAT, source: Source | None = None, learner: Learner | None = None
 ) -> Config:
     """The config of `to_json`.
 
@@ -54,7 +55,7 @@ def from_json(
     )
 
 
-def learner_from_json(data: Mapping[str, Any], *, file_format: int) -> Learner:
+def learner_from_json(data: Mapping[str, Any], *, file_format: int = FORMAT) -> Learner:
     """The learner alone."""
     return decode_part("learner", migrate({"learner": data}, file_format)["learner"])
 
