@@ -17,7 +17,7 @@ def asked(monkeypatch, tmp_path):
 
     monkeypatch.setattr(demo, "train", train)
     monkeypatch.setattr(demo, "load", lambda name: name)
-    monkeypatch.setattr(demo, "comparison", lambda runs, **_: runs)
+    monkeypatch.setattr(demo, "compare", lambda runs, **_: runs)
     monkeypatch.setattr(demo, "print_comparison", lambda runs: print("compared", len(runs)))
     monkeypatch.setattr(demo, "draw_all", lambda run, others, out, seed: [out / "training.png"])
     return calls

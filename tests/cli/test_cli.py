@@ -36,7 +36,7 @@ def runs(tmp_path_factory):
 def test_train_keeps_the_command_and_every_setting(runs):
     about = json.loads((Path(runs[0]) / "run.json").read_text())
     assert about["provenance"]["command"].startswith("metagrove train toy-5shot --steps 20")
-    assert about["config"]["learner"]["clusters"] == [3, 1]
+    assert about["config"]["learner"]["cluster"]["clusters"] == [3, 1]
     assert about["config"]["learner"]["net"]["hidden"] == [6]
     assert about["config"]["training"]["meta_batch"] == 2
 

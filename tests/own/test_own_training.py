@@ -18,6 +18,7 @@ from metagrove.cli.own import ImageData, image_source, take_auto, without
 from metagrove.config.config import check_config
 from metagrove.config.encoding import from_json, to_json
 from metagrove.config.own_data import table_config
+from metagrove.config.registry import learners
 from metagrove.errors import STOPPED, InputError
 from metagrove.evaluation.baselines import Baselines, Measured, make_result, nan_to_none, read_baselines
 from metagrove.evaluation.sklearn_models import BASELINES, best_model, draw_tasks, fit_model, linear_models, score
@@ -256,7 +257,7 @@ def test_defaults_are_sized_to_the_data(table):
     np.testing.assert_allclose(np.exp(net(jnp.ones((4, 1)))).sum(1), 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", learners())
 def test_every_learner_can_be_taken(table, name):
     """For classes; those that know nothing else refuse numbers."""
     config = training.own_config(TableData(str(table), "sensor", ("colour",), ("time", "y")), name, print)

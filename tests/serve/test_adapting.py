@@ -281,7 +281,7 @@ def test_damaged_and_newer_files_are_refused(task, tmp_path):
     with pytest.raises(RunError, match="is damaged or was edited"):
         load_fitted(spoil("tampered", lambda content: content.replace(b'"mean": ', b'"mean": 1')))
     with pytest.raises(RunError, match=r"has format 9, this metagrove reads up to \d+: upgrade"):
-        load_fitted(spoil("newer", lambda content: content.replace(b'"format": 1', b'"format": 9')))
+        load_fitted(spoil("newer", lambda content: content.replace(b'"format": 2', b'"format": 9')))
 
 
 def test_classes_come_with_probabilities(labels):

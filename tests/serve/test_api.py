@@ -93,7 +93,7 @@ def test_released_models_do_what_they_say(name):
     run = mg.load(f"models/{name}")
     again = validate(run.config, run.meta)
     assert again.value == pytest.approx(run.about["validation"]["value"], rel=0.02)
-    assert again["steps"] == pytest.approx(run.inner_steps, abs=1)
+    assert again.steps == pytest.approx(run.inner_steps, abs=1)
     assert sum(file.stat().st_size for file in run.folder.iterdir()) < 3e6
     assert run.adapt(X, 2 * X + 1).predict([0.0])[0, 0] == pytest.approx(1.0, abs=0.5)
 

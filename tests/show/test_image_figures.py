@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from metagrove import HSML, MAML, MUMOMAML, Examples, Task, load
+from metagrove import HSML, MAML, MUMOMAML, Examples, Task, files, load
 from metagrove.cli.app import main
 from metagrove.config.config import Config, Training
 from metagrove.config.encoding import to_json
@@ -23,6 +23,7 @@ from metagrove.show.figures import choose_tasks
 from metagrove.show.image_figures import kmeans_nmi, node_shares, parameters, sketch
 from metagrove.sources.images import Images
 from metagrove.training import checkpoint, folders
+from metagrove.training.records import BestCheckpoint, BlockRecord, ValidationRecord
 
 NET = {"loss": cross_entropy, "net": Conv4Net(filters=4, blocks=2)}
 LEARNERS = {
@@ -58,10 +59,10 @@ def untrained(config, folder):
     """A run as it is before the first step: what a figure has to say does not depend on how good it is."""
     folder.mkdir()
     meta = config.learner.init(config.source.spec, key=jax.random.key(0))
-    validation = {"value": 33.0, "ci95": 1.0, "steps": 0}
+    validation = ValidationRecord(33.0, 1.0, 0)
     folders.create(folder, to_json(config), "")
-    folders.append_metrics(folder, {"step": 1, "loss": 1.1, "validation": validation})
-    checkpoint.save(folder, "best", meta, {"step": 1, "validation": validation})
+    folders.append_metrics(folder, BlockRecord(1, {"loss": 1.1}, validation))
+    checkpoint.save(folder, "best", meta, files.as_json(BestCheckpoint(1, validation)))
     return load(folder)
 
 

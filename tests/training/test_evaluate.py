@@ -17,7 +17,7 @@ from metagrove.training.scores import (
     best_step,
     ci95,
     clustering,
-    compare,
+    compare_scores,
     join_scores,
     score_tasks,
     summarize,
@@ -48,7 +48,7 @@ def test_scores_after_the_last_step_alone():
     whole, short = (summarize(one, ("a", "b"), step=1, metric="mse") for one in (SCORES, last))
     assert short.by_step == [2.0]
     assert (short.value, short.value_ci95) == (whole.value, whole.value_ci95)
-    assert compare(last, 1, SCORES, 1, ("a", "b")).difference == 0
+    assert compare_scores(last, 1, SCORES, 1, ("a", "b")).difference == 0
 
 
 def test_joined_scores_are_as_of_one_set():
@@ -77,7 +77,7 @@ def test_clustering_by_hand():
 
 def test_paired_difference_by_hand():
     other = dataclasses.replace(SCORES, by_step=SCORES.by_step - np.array([[0, 0.5], [0, 0.5], [0, 1.5], [0, 1.5]]))
-    result = compare(SCORES, 1, other, 1, ("a", "b"))
+    result = compare_scores(SCORES, 1, other, 1, ("a", "b"))
     assert result.difference == pytest.approx(1.0)
     assert result.ci95 == pytest.approx(1.96 * np.sqrt(1 / 3) / 2)
     assert result.by_family["a"].difference == pytest.approx(0.5)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import TINY_HSML, TINY_TRAINING
+from conftest import TINY_TRAINING, hsml
 from scipy.stats import ttest_ind
 
 from metagrove import MAML, Functions, files, load
@@ -33,7 +33,7 @@ from metagrove.training.loop import init_state, train
 from metagrove.training.records import BlockRecord, GrowthCause, GrowthState
 from metagrove.training.scores import Scores
 
-LEARNER = dataclasses.replace(TINY_HSML, clusters=(2, 2, 1), aggregator="mean")
+LEARNER = hsml(clusters=(2, 2, 1), embed="mean")
 GROWTH = Growth(growth_window=10, growth_threshold=0.01, growth_cooldown=20, growth_start="warm")
 TRAINING = dataclasses.replace(TINY_TRAINING, schedule="constant", warmup_steps=0, log_every=5, growth=GROWTH)
 CONFIG = Config(Stream(timetable=("0: sinusoid line", "1/2: *")), LEARNER, TRAINING)
@@ -101,7 +101,7 @@ def test_starts(state):
 
 
 def test_what_cannot_grow_is_refused(state):
-    alone = dataclasses.replace(LEARNER, clusters=(1,))
+    alone = LEARNER.with_clusters((1,))
     with pytest.raises(InputError, match="first level has one cluster cannot grow"):
         alone.grow(alone.init(Functions().spec, key=KEY), (), key=KEY)
     with pytest.raises(InputError, match="needs the place"):

@@ -155,7 +155,7 @@ def training_errors(training: Training) -> list[str]:
         problems += [f"validation_tasks must be at least 2, got {training.validation_tasks}"]
     if min((phase.steps for phase in training.phases[:-1]), default=1) < 1:
         problems += ["every phase but the last must have at least one meta-step"]
-    elif sum(phase.steps for phase in training.phases[:-1]) >= training.steps:
+    elif training.phases and sum(phase.steps for phase in training.phases[:-1]) >= training.steps:
         problems += [f"phases must end before the last of {training.steps} meta-steps"]
     rates = ("outer_lr", "warmup_steps", "clip_norm")
     return problems + [

@@ -8,7 +8,7 @@ from metagrove import files
 from metagrove.config.registry import unknown_name
 from metagrove.errors import InputError
 from metagrove.paper.evaluations import evaluate_rows
-from metagrove.paper.experiments import EXPERIMENTS, Row
+from metagrove.paper.experiments import EXPERIMENTS, Experiment, Row
 from metagrove.paper.results import ExperimentResult, RowResult
 from metagrove.paper.trainings import ExperimentContext, run_of, train_if_needed, trained_part
 from metagrove.training import folders
@@ -43,9 +43,7 @@ def reproduce(
     experiment = EXPERIMENTS[name]
     full_name = name + ("" if budget == "paper" else f"-{budget}") + ("" if size is None else f"-{size}")
     place = ExperimentContext(experiment, experiment.budgets[budget], Path("runs") / full_name, size)
-    rows = [row for row in experiment.rows if fnmatch.fnmatchcase(row.label, only)]
-    if not rows:
-        raise InputError(unknown_name(only, [row.label for row in experiment.rows], "row"))
+    rows = matching_rows(experiment, only)
     if not train:
         rows = [as_trained for row in rows if (as_trained := trained_part(row, place)) is not None]
     elif not all(train_if_needed(row, seed, place) for row in rows for seed in row.seeds):
@@ -63,6 +61,14 @@ def reproduce(
         if release is not None:
             publish(row, row_result, place, release)
     return result
+
+
+def matching_rows(experiment: Experiment, pattern: str) -> list[Row]:
+    """The rows whose label matches."""
+    rows = [row for row in experiment.rows if fnmatch.fnmatchcase(row.label, pattern)]
+    if not rows:
+        raise InputError(unknown_name(pattern, [row.label for row in experiment.rows], "row"))
+    return rows
 
 
 def publish(row: Row, result: RowResult, place: ExperimentContext, models: Path) -> None:

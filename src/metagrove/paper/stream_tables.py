@@ -1,6 +1,7 @@
 """Tables of the experiments on streams."""
 
 from metagrove.evaluation.summaries import StreamStory
+from metagrove.evaluation.transfer import ReportedGrowth
 from metagrove.files import Json
 from metagrove.paper.results import ExperimentResult, SeedResult
 
@@ -35,36 +36,27 @@ def stream_of(seed: SeedResult) -> StreamStory:
 
 def events(result: ExperimentResult) -> list[list[str]]:
     """Growth events: step, numbers of clusters, change of predictions, and final shares of the clusters."""
-    heading = [
-        "",
-        "seed",
-        "meta-step",
-        "clusters",
-        "previous window",
-        "current window",
-        "ratio or t",
-        "predictions changed",
-        "final shares",
+    heading = ["", "seed", "meta-step", "clusters", "previous window", "current window", "ratio or t"]
+    return [[*heading, "predictions changed", "final shares"]] + [
+        [row.label, str(one.seed), *event_cells(growth)]
+        for row in result.rows
+        for one in row.seeds
+        for growth in stream_of(one).growth
     ]
-    rows = []
-    for row in result.rows:
-        for one in row.seeds:
-            for growth in stream_of(one).growth:
-                event, cause = growth.event, growth.event.cause
-                rows.append(
-                    [
-                        row.label,
-                        str(one.seed),
-                        f"{growth.step:,}",
-                        f"{event.before[0]} to {event.clusters[0]}",
-                        f"{cause.last_window:.3f}",
-                        f"{cause.this_window:.3f}",
-                        f"{cause.t if cause.ratio is None else cause.ratio:.2f}",
-                        f"{100 * event.changed:.1f} %",
-                        ", ".join(f"{share:.2f}" for share in growth.final_shares or ()),
-                    ]
-                )
-    return [heading, *rows]
+
+
+def event_cells(growth: ReportedGrowth) -> list[str]:
+    """The cells of one growth."""
+    event, cause = growth.event, growth.event.cause
+    return [
+        f"{growth.step:,}",
+        f"{event.before[0]} to {event.clusters[0]}",
+        f"{cause.last_window:.3f}",
+        f"{cause.this_window:.3f}",
+        f"{cause.t if cause.ratio is None else cause.ratio:.2f}",
+        f"{100 * event.changed:.1f} %",
+        ", ".join(f"{share:.2f}" for share in growth.final_shares or ()),
+    ]
 
 
 def transfers(result: ExperimentResult) -> list[list[str]]:
