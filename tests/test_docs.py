@@ -79,7 +79,7 @@ def test_a_method_is_shown_with_the_setting_that_validation_chose():
         image_row("MAML, falling step, 1-shot", 46.0, bird="49 50", fungi="38 39"),
         {**image_row("MAML, 5-shot", 70.0, bird="70 70", fungi="70 70"), "preset": "images-5shot"},
     ]
-    heading, hsml, maml = image_tables.chosen({"rows": rows})
+    heading, hsml, maml = image_tables.chosen(files.from_json(ExperimentResult, {"rows": rows}))
     assert heading[-1] == "minus HSML (ours)"
     assert hsml == ["HSML (ours)", "HSML (ours), 1-shot (of 2)", "50.0", "46.00 ± 0.21", ""]
     assert maml[:4] == ["MAML", "MAML, falling step, 1-shot (of 2)", "46.0", "44.00 ± 0.21"]
@@ -96,6 +96,6 @@ def test_variants_are_shown_under_their_own_names():
 
 def test_runs_on_one_dataset_each_are_one_line():
     rows = [image_row("MAML, bird alone", 50.0, bird="50 52"), image_row("MAML, fungi alone", 40.0, fungi="40 44")]
-    heading, line = image_tables.alone({"rows": rows})
+    heading, line = image_tables.alone(files.from_json(ExperimentResult, {"rows": rows}))
     assert heading == ["", "bird", "fungi", "average"]
     assert line == ["MAML, each alone", "51.00 ± 0.30", "42.00 ± 0.30", "46.50 ± 0.21"]

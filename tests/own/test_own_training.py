@@ -73,7 +73,7 @@ def test_a_run_holds_the_schema_and_the_command(folder):
     source = stored["config"]["source"]
     assert [column["name"] for column in source["schema"]["inputs"]] == ["time", "colour"]
     assert source["families"] == ["a", "b"]
-    assert stored["config"]["learner"]["clusters"] == [2, 1]
+    assert stored["config"]["learner"]["cluster"]["clusters"] == [2, 1]
     assert stored["provenance"]["command"].startswith("metagrove train own --tasks")
     assert "--out" not in stored["provenance"]["command"]
     assert (folder / "atlas.json").exists()

@@ -273,7 +273,7 @@ def test_in_a_stream_the_best_checkpoint_is_of_the_last_phase(finished):
         (CONFIG.with_settings(log_every=0), "log_every must be at least 1"),
         (CONFIG.with_settings(growth_window=12), "must be a multiple of log_every, got 12"),
         (CONFIG.with_settings(clusters=(1,)), "must begin with two or more to grow"),
-        (CONFIG.with_settings(gate_on_assignments=True), "growth_window must be 0 with start_tasks or gate_on"),
+        (CONFIG.with_settings(gate_inputs=("root", "assignment")), "growth_window must be 0 where the gate reads"),
         (CONFIG.with_settings(growth_threshold=0.0), "growth_threshold must be positive"),
         (CONFIG.with_settings(growth_probe=3), "growth_probe must be at least 4, got 3"),
     ],
