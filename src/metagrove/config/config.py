@@ -21,7 +21,7 @@ __all__ = ["Config", "Growth", "Phase", "Training", "check_config"]
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """When a hierarchy gains a cluster, and how it starts (HSML-D)."""
+    """When a hierarchy gains a cluster, and how the cluster is initialised (HSML-D, paper, section 4.5)."""
 
     growth_window: int = 0
     """Q: meta-steps whose mean loss (accuracy, of a classifier) is set against the window's before; 0: never grow."""
@@ -56,7 +56,12 @@ class Phase:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """How the outer loop goes."""
+    """Settings of the outer loop: meta-steps, optimiser, validation, growth and phases.
+
+    Example:
+        >>> import metagrove as mg
+        >>> training = mg.Training(steps=1000, schedule="cosine", warmup_steps=100)
+    """
 
     steps: int = 70_000
     """Meta-steps."""
@@ -88,18 +93,35 @@ class Training:
     """Phases of the training, in order; without any, all is trained by the query loss from first to last."""
 
     def phase_ends(self) -> list[int]:
-        """The meta-step at which each phase ends; the last phase takes all that are left."""
+        """Return the meta-step at which each phase ends; the last phase takes all remaining meta-steps.
+
+        Returns:
+            A meta-step for each phase.
+        """
         ends = list(itertools.accumulate(phase.steps for phase in self.phases))
         return [*ends[:-1], self.steps]
 
     def phase_at(self, step: int) -> Phase:
-        """The phase of a meta-step."""
+        """Return the phase that a meta-step belongs to.
+
+        Args:
+            step: The meta-step, from 0.
+
+        Returns:
+            The phase.
+        """
         return self.phases[bisect.bisect(self.phase_ends()[:-1], step)]
 
     def optimizer(self, steps: ArrayLike | None = None) -> optax.GradientTransformation:
-        """Adam, with the schedule and clipping asked for; where clusters are born later, each counts its own steps.
+        """Create the optimiser: Adam with the learning rate schedule and gradient clipping of these settings.
 
-        `steps` is the number of meta-steps, if it is not this setting but data of a compiled function.
+        Where clusters are added during training, each has its own step count in Adam's bias correction.
+
+        Args:
+            steps: Number of meta-steps of the schedule, if it is data of a compiled function; by default `self.steps`.
+
+        Returns:
+            An optax gradient transformation.
         """
         rate = optax.constant_schedule(self.outer_lr)
         if self.schedule == "cosine":
@@ -114,7 +136,19 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Everything that decides a run."""
+    """Everything that determines a run: a source of tasks, a learner and the settings of training.
+
+    Args:
+        source: Source of tasks.
+        learner: The method.
+        training: Settings of the outer loop.
+
+    Example:
+        >>> import metagrove as mg
+        >>> config = mg.Config(mg.Functions(), mg.MAML()).with_settings(steps=100, inner_lr=0.01)
+        >>> config.training.steps
+        100
+    """
 
     source: Source
     learner: Learner
