@@ -21,7 +21,7 @@ __all__ = ["Config", "Growth", "Phase", "Training", "check_config"]
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """When a hierarchy gains a cluster, and how the cluster is initialised (HSML-D, paper, section 4.5)."""
+    """When a hierarchy gains a cluster, and how the cluster is initialised (HSML-D)."""
 
     growth_window: int = 0
     """Q: meta-steps whose mean loss (accuracy, of a classifier) is set against the window's before; 0: never grow."""
@@ -64,29 +64,29 @@ class Training:
     """
 
     steps: int = 70_000
-    """Meta-steps."""
+    """Number of meta-steps."""
     meta_batch: int = 25
-    """Tasks a meta-step."""
+    """Number of tasks per meta-step."""
     task_chunk_size: int = 400
     """Most tasks worked on at once; a larger meta-batch goes group by group, in less memory and the same result."""
     outer_lr: float = 0.001
-    """β, Adam's step size."""
+    """Outer learning rate (β) of Adam."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """How β changes: not at all, or down to 0 along a half cosine."""
+    """Schedule of β: constant, or cosine decay to 0."""
     warmup_steps: int = 0
-    """Meta-steps in which β rises from 0."""
+    """Linear warmup steps of β."""
     clip_norm: float = 0.0
-    """Largest norm of the whole meta-gradient; 0 leaves it as it is."""
+    """Clip the meta-gradient to this global norm; 0 disables clipping."""
     seed: int = 0
-    """Decides the start and every task."""
+    """Random seed."""
     log_every: int = 100
     """Meta-steps in one compiled call, and between two lines of metrics.jsonl."""
     validate_every: int = 1000
-    """Meta-steps between two looks at the validation tasks, each followed by a checkpoint."""
+    """Meta-steps between two validations, each followed by a checkpoint."""
     validation_tasks: int = 2000
     """Validation tasks; they choose the best checkpoint and the number of inner steps at test."""
     max_eval_inner_steps: int = 10
-    """Most inner steps looked at in validation and evaluation."""
+    """Largest number of inner steps scored in validation and evaluation."""
     growth: Growth = Growth()
     """When clusters are added."""
     phases: tyro.conf.Suppress[tuple[Phase, ...]] = ()

@@ -22,8 +22,8 @@ def adapt(
 
     Args:
         run: A run, its folder, or the name of a released model (`metagrove list` shows them).
-        support: Inputs as an array, with `y`; or a table with inputs and targets (path, DataFrame or mapping of columns);
-            for images also a folder class/*.jpg.
+        support: Inputs as an array, with `y`; or a table with inputs and targets (path, DataFrame or mapping of
+            columns); for images also a folder class/*.jpg.
         y: Targets as an array.
         steps: Number of inner steps; by default the number selected on validation tasks.
         statistics: Whose statistics normalise images: the support set's, or those of the rows of one call ("query",

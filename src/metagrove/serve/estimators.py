@@ -138,7 +138,7 @@ class FewShotRegressor(RegressorMixin, FewShot):
             return_std: Also return standard deviations, if the learner of the run provides them (BMAML).
 
         Returns:
-            Predictions with the shape of `y` in `fit`; with `return_std`, a pair of predictions and standard deviations.
+            Predictions with the shape of `y` in `fit`; with `return_std`, also their standard deviations.
 
         Raises:
             ValueError: If standard deviations are not available.

@@ -85,9 +85,10 @@ class FittedTask:
                 folder.
 
         Returns:
-            For an array, an array of shape (n, targets) in the net's units, or log-probabilities of shape (n, classes). For
-            a table, a mapping of columns in the table's units: each target, with its standard deviation as TARGET_sd if the
-            learner has one; for a classifier the most likely class, and the probability of each class as TARGET=CLASS.
+            For an array, an array of shape (n, targets) in the net's units, or log-probabilities of shape (n, classes).
+            For a table, a mapping of columns in the table's units: each target, with its standard deviation as
+            TARGET_sd if the learner has one; for a classifier the most likely class, and the probability of each class
+            as TARGET=CLASS.
 
         Raises:
             InputError: If the inputs do not fit the task; the message names row and column.

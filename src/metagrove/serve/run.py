@@ -91,13 +91,13 @@ class Run:
         """Adapt to a new task from its support set.
 
         Args:
-            support: Inputs as an array, with `y`; or a table with inputs and targets (path, DataFrame or mapping of columns);
-                for images also a folder class/*.jpg. Arrays are in the net's units: images in [0, 1] or uint8; a run on a
-                user's own tables expects the units of the tables in a table only.
+            support: Inputs as an array, with `y`; or a table with inputs and targets (path, DataFrame or mapping of
+                columns); for images also a folder class/*.jpg. Arrays are in the net's units: images in [0, 1] or
+                uint8; for a run on a user's own tables, standardised values (a table has the user's units).
             y: Targets as an array; for a classifier, indices of classes from 0 to ways - 1, or their names.
             steps: Number of inner steps; by default the number selected on validation tasks.
-            statistics: Whose statistics normalise images. With "support", a prediction does not depend on other rows; with
-                "query", the rows of one call are normalised together (transductive).
+            statistics: Whose statistics normalise images. With "support", a prediction does not depend on other rows;
+                with "query", the rows of one call are normalised together (transductive).
 
         Returns:
             The fitted task.

@@ -45,8 +45,8 @@ class Steady(eqx.Module):
 class Source(abc.ABC):
     """Abstract base class of sources of tasks: settings, and a pure `sample` that is compiled into the training step.
 
-    A subclass is a frozen dataclass and defines `spec` and `sample`. All other methods have defaults; a source overrides
-    those for what it can do beyond drawing tasks.
+    A subclass is a frozen dataclass and defines `spec` and `sample`. All other methods have defaults; a source
+    overrides those for what it can do beyond drawing tasks.
     """
 
     @property
