@@ -16,25 +16,49 @@ def check_at_least_one(part: object, *names: str) -> list[str]:
 
 
 class MetagroveError(Exception):
-    """Base class of all user-facing errors; catch it to handle any of them."""
+    """Base class of all user-facing errors; catch it to handle any of them.
+
+    Args:
+        *args: The message: what was expected, what was given and how to fix it.
+
+    Example:
+        >>> import metagrove as mg
+        >>> try:
+        ...     mg.preset("toy")
+        ... except mg.MetagroveError as error:
+        ...     print(type(error).__name__)
+        InputError
+    """
 
     exit_code = 1
     """Exit code of the command line."""
 
 
 class InputError(MetagroveError, ValueError):
-    """A setting, an argument or the data cannot be used; also a `ValueError`."""
+    """A setting, an argument or the data cannot be used; also a `ValueError`.
+
+    Args:
+        *args: The message.
+    """
 
     exit_code = 2
 
 
 class RunError(MetagroveError):
-    """A run folder or another file is missing, damaged, in use, or cannot be written."""
+    """A run folder or another file is missing, damaged, in use, or cannot be written.
+
+    Args:
+        *args: The message.
+    """
 
     exit_code = 3
 
 
 class DivergedError(MetagroveError):
-    """Training produced a loss, gradient or validation score that is not finite."""
+    """Training produced a loss, gradient or validation score that is not finite.
+
+    Args:
+        *args: The message.
+    """
 
     exit_code = 4

@@ -39,7 +39,15 @@ GrowthStart = Literal["random", "warm"]
 
 
 class Info(eqx.Module):
-    """What a person wants to see of one adaptation; nothing of it is needed to predict."""
+    """What one adaptation reports; nothing of it is needed to predict.
+
+    Args:
+        path: The predictor after 0, 1, ..., steps inner steps.
+        penalty: Added to the query loss in training.
+        metrics: Scalars to log, by name.
+        task_embedding: The task embedding g, shape (d,); None for a learner that does not embed tasks.
+        assignments: Soft assignment of each level; empty for a learner without clusters.
+    """
 
     path: Predictor
     """The predictor after 0, 1, ..., steps inner steps: its floating-point arrays stacked along a new first axis."""
@@ -53,41 +61,96 @@ class Info(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Learner(abc.ABC):
-    """See the module's docstring. Subclasses are final frozen dataclasses, so that a learner is hashable."""
+    """Abstract base class of all methods: hyperparameters and a few pure functions of one task.
+
+    A subclass is a frozen dataclass, so that it is hashable, and defines `init` and `adapt`; the other methods have
+    defaults. No method but `data_dependent_init` has a task axis: the outer loop maps over tasks.
+    """
 
     loss: LossFn = mse
     """Inner and query loss: (prediction, y, mask) to a scalar."""
 
     @abc.abstractmethod
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Meta:
-        """Draw everything that will be trained."""
+        """Initialise the meta-parameters Θ: everything that the outer loop trains.
+
+        Args:
+            spec: Shapes of the inputs and targets.
+            key: Random key.
+
+        Returns:
+            The meta-parameters, a pytree of arrays.
+        """
 
     @abc.abstractmethod
     def adapt(
         self, meta: Meta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Predictor, Info]:
-        """Fit one task. `key=None` is deterministic; `steps=None` is the number used in training."""
+        """Adapt to one task.
+
+        Args:
+            meta: The meta-parameters.
+            support: Support set of the task (D^tr).
+            key: Random key; None for a deterministic result.
+            steps: Number of inner steps; None for the number used in training.
+
+        Returns:
+            The adapted predictor, a pytree module called as `predictor(x, mask)`, and an `Info`.
+        """
 
     def data_dependent_init(self, meta: Meta, tasks: Any, *, key: PRNGKeyArray) -> Meta:
-        """What `init` drew, adjusted to training tasks before the first meta-step; most learners need none."""
+        """Adjust the initial meta-parameters to training tasks, before the first meta-step; by default not at all.
+
+        Args:
+            meta: The meta-parameters from `init`.
+            tasks: Draws training tasks by `tasks.sample(key)`.
+            key: Random key.
+
+        Returns:
+            The adjusted meta-parameters.
+        """
         del tasks, key
         return meta
 
     def trainable(self, meta: Meta) -> Any:
-        """Which leaves of `meta` training changes: a tree of booleans, by default True for every inexact array."""
+        """Select the leaves of the meta-parameters that are trained.
+
+        Args:
+            meta: The meta-parameters.
+
+        Returns:
+            A pytree of booleans; by default True for every floating-point array.
+        """
         return jax.tree.map(eqx.is_inexact_array, meta)
 
     def phase_loss(
         self, name: str, meta: Meta, task: Task, *, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-        """The loss of one task in a training phase, and metrics; `query` is `meta_loss`, which every learner has."""
+        """Compute the loss of one task in a training phase.
+
+        Args:
+            name: Name of the loss; every learner has "query", which is `meta_loss`.
+            meta: The meta-parameters.
+            task: The task.
+            key: Random key.
+
+        Returns:
+            The loss, and metrics to log.
+
+        Raises:
+            InputError: If the learner has no loss of that name.
+        """
         if name != "query":
             raise InputError(f"{type(self).__name__} has no training loss {name!r}: use 'query'")
         loss, info = self.meta_loss(meta, task, key=key)
         return loss, info.metrics
 
     def validation_errors(self) -> list[str]:
-        """What is wrong with the hyperparameters, a line each."""
+        """List the problems of the settings, one line each.
+
+        Returns:
+            A message for each setting that cannot be used.
+        """
         return []
 
     @property
@@ -96,13 +159,27 @@ class Learner(abc.ABC):
         return ()
 
     def with_clusters(self, clusters: tuple[int, ...]) -> "Learner":
-        """The same learner with so many clusters at each level, as a checkpoint records them."""
+        """Return the same learner with other numbers of clusters, as a checkpoint records them.
+
+        Args:
+            clusters: Number of clusters of each level, K^1 ... K^L.
+
+        Returns:
+            The learner.
+
+        Raises:
+            InputError: If the learner has no clusters.
+        """
         if clusters != self.clusters:
             raise InputError(f"{type(self).__name__} has no clusters, got {clusters}")
         return self
 
     def growth_errors(self) -> list[str]:
-        """What keeps the learner from being given clusters while it is trained, a line each."""
+        """List what prevents the learner from gaining clusters during training, one line each.
+
+        Returns:
+            A message for each obstacle; empty if the learner can grow.
+        """
         return [f"growth_window must be 0 for {type(self).__name__}: it has no clusters"]
 
     def grow(
@@ -114,30 +191,57 @@ class Learner(abc.ABC):
         start: GrowthStart = "random",
         place: Float[Array, " d"] | None = None,
     ) -> "tuple[Learner, Meta, Any]":
-        """One more cluster at the first level: the learner, its meta-parameters and the optimiser's state.
+        """Add a cluster to the first level.
 
         Args:
             meta: The meta-parameters.
-            opt_state: The optimiser's state, which holds copies of their tree.
-            key: Randomness of the new cluster.
-            start: `random` as in the paper; `warm`, at `place`.
-            place: Where, among the centres, the tasks are that a `warm` cluster is meant for.
+            opt_state: State of the optimiser, which contains copies of the structure of `meta`.
+            key: Random key of the new cluster.
+            start: How the new cluster is initialised: "random" as in the paper, or "warm" at `place`.
+            place: With "warm", the new centre, in the space of the other centres.
+
+        Returns:
+            The grown learner, its meta-parameters and the state of the optimiser.
 
         Raises:
-            InputError: if the learner cannot grow.
+            InputError: If the learner cannot grow.
         """
         raise InputError(f"{type(self).__name__} has no clusters and cannot grow")
 
     def cluster_centers(self, meta: Meta) -> Float[Array, "k d"] | None:
-        """Centres of the first level; None for a learner without them."""
+        """Return the centres of the first level.
+
+        Args:
+            meta: The meta-parameters.
+
+        Returns:
+            Centres of shape (K, d); None for a learner without centres.
+        """
         return None
 
     def cluster_space(self, meta: Meta, task_embedding: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The place of a task embedding in the space where distances to the centres are taken."""
+        """Map a task embedding to the space in which distances to the centres are measured.
+
+        Args:
+            meta: The meta-parameters.
+            task_embedding: The task embedding, as in `Info`.
+
+        Returns:
+            A vector of shape (d,); by default the embedding itself.
+        """
         return task_embedding
 
     def meta_loss(self, meta: Meta, task: Task, *, key: PRNGKeyArray) -> tuple[Float[Array, ""], Info]:
-        """What training minimises for one task: the adapted predictor's query loss, and `info.penalty`."""
+        """Compute the loss that training minimises for one task: query loss after adapting, plus `info.penalty`.
+
+        Args:
+            meta: The meta-parameters.
+            task: The task: its support set is adapted to, its query set is evaluated.
+            key: Random key.
+
+        Returns:
+            The loss, and the `Info` of the adaptation.
+        """
         predictor, info = self.adapt(meta, task.support, key=key)
         prediction = predictor(task.query.x, task.query.mask)
         metric = metric_of(self.loss)

@@ -68,7 +68,7 @@ class Spec(eqx.Module):
 
     @property
     def is_image(self) -> bool:
-        """Is an input an image (height, width, channels)?"""
+        """Whether an input is an image of shape (height, width, channels)."""
         return len(self.x_shape) == 3
 
 

@@ -21,7 +21,7 @@ __all__ = ["Config", "Growth", "Phase", "Training", "check_config"]
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """When a hierarchy gains a cluster, and how it starts (HSML-D)."""
+    """When a hierarchy gains a cluster, and how the cluster is initialised (HSML-D)."""
 
     growth_window: int = 0
     """Q: meta-steps whose mean loss (accuracy, of a classifier) is set against the window's before; 0: never grow."""
@@ -56,50 +56,72 @@ class Phase:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """How the outer loop goes."""
+    """Settings of the outer loop: meta-steps, optimiser, validation, growth and phases.
+
+    Example:
+        >>> import metagrove as mg
+        >>> training = mg.Training(steps=1000, schedule="cosine", warmup_steps=100)
+    """
 
     steps: int = 70_000
-    """Meta-steps."""
+    """Number of meta-steps."""
     meta_batch: int = 25
-    """Tasks a meta-step."""
+    """Number of tasks per meta-step."""
     task_chunk_size: int = 400
     """Most tasks worked on at once; a larger meta-batch goes group by group, in less memory and the same result."""
     outer_lr: float = 0.001
-    """β, Adam's step size."""
+    """Outer learning rate (β) of Adam."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """How β changes: not at all, or down to 0 along a half cosine."""
+    """Schedule of β: constant, or cosine decay to 0."""
     warmup_steps: int = 0
-    """Meta-steps in which β rises from 0."""
+    """Linear warmup steps of β."""
     clip_norm: float = 0.0
-    """Largest norm of the whole meta-gradient; 0 leaves it as it is."""
+    """Clip the meta-gradient to this global norm; 0 disables clipping."""
     seed: int = 0
-    """Decides the start and every task."""
+    """Random seed."""
     log_every: int = 100
     """Meta-steps in one compiled call, and between two lines of metrics.jsonl."""
     validate_every: int = 1000
-    """Meta-steps between two looks at the validation tasks, each followed by a checkpoint."""
+    """Meta-steps between two validations, each followed by a checkpoint."""
     validation_tasks: int = 2000
     """Validation tasks; they choose the best checkpoint and the number of inner steps at test."""
     max_eval_inner_steps: int = 10
-    """Most inner steps looked at in validation and evaluation."""
+    """Largest number of inner steps scored in validation and evaluation."""
     growth: Growth = Growth()
     """When clusters are added."""
     phases: tyro.conf.Suppress[tuple[Phase, ...]] = ()
     """Phases of the training, in order; without any, all is trained by the query loss from first to last."""
 
     def phase_ends(self) -> list[int]:
-        """The meta-step at which each phase ends; the last phase takes all that are left."""
+        """Return the meta-step at which each phase ends; the last phase takes all remaining meta-steps.
+
+        Returns:
+            A meta-step for each phase.
+        """
         ends = list(itertools.accumulate(phase.steps for phase in self.phases))
         return [*ends[:-1], self.steps]
 
     def phase_at(self, step: int) -> Phase:
-        """The phase of a meta-step."""
+        """Return the phase that a meta-step belongs to.
+
+        Args:
+            step: The meta-step, from 0.
+
+        Returns:
+            The phase.
+        """
         return self.phases[bisect.bisect(self.phase_ends()[:-1], step)]
 
     def optimizer(self, steps: ArrayLike | None = None) -> optax.GradientTransformation:
-        """Adam, with the schedule and clipping asked for; where clusters are born later, each counts its own steps.
+        """Create the optimiser: Adam with the learning rate schedule and gradient clipping of these settings.
 
-        `steps` is the number of meta-steps, if it is not this setting but data of a compiled function.
+        Where clusters are added during training, each has its own step count in Adam's bias correction.
+
+        Args:
+            steps: Number of meta-steps of the schedule, if it is data of a compiled function; by default `self.steps`.
+
+        Returns:
+            An optax gradient transformation.
         """
         rate = optax.constant_schedule(self.outer_lr)
         if self.schedule == "cosine":
@@ -114,7 +136,19 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Everything that decides a run."""
+    """Everything that determines a run: a source of tasks, a learner and the settings of training.
+
+    Args:
+        source: Source of tasks.
+        learner: The method.
+        training: Settings of the outer loop.
+
+    Example:
+        >>> import metagrove as mg
+        >>> config = mg.Config(mg.Functions(), mg.MAML()).with_settings(steps=100, inner_lr=0.01)
+        >>> config.training.steps
+        100
+    """
 
     source: Source
     learner: Learner

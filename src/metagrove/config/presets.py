@@ -129,17 +129,22 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset(name: str, learner: str | None = None) -> Config:
-    """A preset's config.
+    """Return the config of a preset.
 
     Args:
-        name: The preset; `metagrove list` shows all of them.
-        learner: A learner by name, whose defaults take the place of the preset's own learner.
+        name: Name of the preset; `metagrove list` shows all of them.
+        learner: Name of a learner that replaces the preset's own, with its default settings.
 
     Returns:
         The config.
 
     Raises:
-        InputError: There is no such preset, or no such learner.
+        InputError: If there is no such preset or learner.
+
+    Example:
+        >>> import metagrove as mg
+        >>> mg.preset("toy-10shot").source.shots
+        10
     """
     if name not in PRESETS:
         raise InputError(unknown_name(name, PRESETS, "preset"))

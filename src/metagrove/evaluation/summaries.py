@@ -143,7 +143,11 @@ def compare(runs: Sequence[Run | str | Path], *, num_tasks: int = 40_000, seed: 
         A summary of each run, and its paired difference to the first with a 95 % confidence interval over tasks.
 
     Raises:
-        InputError: There are fewer than two runs, or they were trained on different sources.
+        InputError: If there are fewer than two runs, or they were trained on different sources.
+
+    Example:
+        >>> import metagrove as mg
+        >>> mg.compare(["runs/hsml", "runs/maml"], num_tasks=4000).runs[1].minus_first  # doctest: +SKIP
     """
     runs = [as_run(run) for run in runs]
     if len(runs) < 2:

@@ -154,7 +154,10 @@ class ClusterModule(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Clustering(abc.ABC):
-    """Abstract: the settings that every hierarchy has. Called with the embedding's size and a key, it is drawn."""
+    """Abstract base class of hierarchical task clustering (paper, section 4.2).
+
+    Calling it with the size of the task embedding and a random key initialises the cluster module.
+    """
 
     clusters: tuple[int, ...] = (4, 2, 1)
     """K^1 ... K^L, the number of clusters of each level; the last is the root."""
@@ -163,25 +166,60 @@ class Clustering(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, dim: int, *, key: PRNGKeyArray) -> ClusterModule:
-        """Draw the module of this part."""
+        """Initialise the cluster module.
+
+        Args:
+            dim: Size d of the task embedding.
+            key: Random key.
+
+        Returns:
+            A module that maps a task embedding to its placement: h^L and the assignments of all levels.
+        """
 
     def data_dependent_init(self, meta: ClusteredMeta, tasks: TaskDraw, *, key: PRNGKeyArray) -> Any:
-        """The cluster module after a data-dependent initialisation: here, as it was drawn."""
+        """Adjust the cluster module to training tasks, before the first meta-step; by default not at all.
+
+        Args:
+            meta: The meta-parameters of HSML.
+            tasks: Draws training tasks by `tasks.sample(key)`.
+            key: Random key.
+
+        Returns:
+            The adjusted cluster module.
+        """
         del tasks, key
         return meta.cluster
 
     def frozen(self, meta: ClusteredMeta) -> tuple[Any, ...]:
-        """The parts of the meta-parameters that training leaves as they are: here, none."""
+        """Select the parts of the meta-parameters that are not trained; by default none.
+
+        Args:
+            meta: The meta-parameters of HSML.
+
+        Returns:
+            The frozen parts.
+        """
         del meta
         return ()
 
     def growth_errors(self) -> list[str]:
-        """What keeps the hierarchy from growing, a line each."""
+        """List what prevents the hierarchy from gaining clusters, one line each.
+
+        Returns:
+            A message for each obstacle; empty if the hierarchy can grow.
+        """
         enough = bool(self.clusters) and self.clusters[0] > 1
         return [] if enough else [f"clusters must begin with two or more to grow, got {self.clusters}"]
 
     def validation_errors(self, task_dim: int) -> list[str]:
-        """What is wrong with the settings for embeddings of that size, a line each."""
+        """List the problems of the settings, one line each.
+
+        Args:
+            task_dim: Size d of the task embedding.
+
+        Returns:
+            A message for each setting that cannot be used.
+        """
         del task_dim
         positive = bool(self.scales) and min(self.scales) > 0
         return cluster_errors(self.clusters) + ([] if positive else [f"scales must be positive, got {self.scales}"])
@@ -189,7 +227,10 @@ class Clustering(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class DistanceClusters(Clustering):
-    """The paper's clusters, eqs. (6)-(7): assignments by distance to learned centres."""
+    """The paper's clusters: soft assignments by distance to learned centres, eqs. (6)-(7).
+
+    p^{k→k'} = softmax_{k'}( -‖(h^k - c_{k'}) / σ‖² / 2 ) and h^{k'} = Σ_k p^{k→k'} tanh(W^{k'} h^k + b^{k'}).
+    """
 
     def __call__(self, dim: int, *, key: PRNGKeyArray) -> Hierarchy:
         return Hierarchy(draw_levels(self.clusters, dim, self.scales, key=key))

@@ -69,7 +69,10 @@ class Embedder(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Embedding(abc.ABC):
-    """Abstract: the settings that every task embedding has. Called with a spec and two keys, it draws an `Embedder`."""
+    """Abstract base class of task embeddings: a support set to one vector g (paper, section 4.1).
+
+    Calling it with a `Spec` and two random keys initialises an embedder, which maps a support set to g and L_r.
+    """
 
     example_dim: int = 20
     """Size of F(x, y), an example's embedding."""
@@ -84,9 +87,26 @@ class Embedding(abc.ABC):
 
     @abc.abstractmethod
     def aggregator(self, in_dim: int, *, key: PRNGKeyArray) -> Aggregator:
-        """Draw the aggregator of example embeddings of size `in_dim`."""
+        """Initialise the aggregator of example embeddings.
+
+        Args:
+            in_dim: Size of an example embedding.
+            key: Random key.
+
+        Returns:
+            A module that maps example embeddings and their mask to the task embedding and a reconstruction.
+        """
 
     def __call__(self, spec: Spec, *, key: Key[Array, "2"]) -> Embedder:
+        """Initialise the embedder.
+
+        Args:
+            spec: Shapes of the inputs and targets.
+            key: Two random keys, of the aggregator and of F.
+
+        Returns:
+            A module that maps a support set to the task embedding g and the reconstruction loss L_r.
+        """
         aggregator_key, example_key = key
         example_net, example_dim = make_example_net(spec, self.example_dim, self.image_features, key=example_key)
         return Embedder(
@@ -104,7 +124,11 @@ class Embedding(abc.ABC):
         return None, 1
 
     def validation_errors(self) -> list[str]:
-        """What is wrong with the settings, a line each."""
+        """List the problems of the settings, one line each.
+
+        Returns:
+            A message for each setting that cannot be used.
+        """
         scale = self.embedding_scale
         wrong = [] if scale > 0 else [f"embedding_scale must be positive, got {scale}"]
         return check_at_least_one(self, "example_dim", "task_dim") + wrong

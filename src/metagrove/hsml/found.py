@@ -79,7 +79,11 @@ class FoundHierarchy(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class FoundClusters(Clustering):
-    """Clusters found by k-means before training, on what two halves of a support set agree on; beyond the paper."""
+    """Clusters found by k-means before training, on what two halves of a support set agree on; beyond the paper.
+
+    A data-dependent initialisation finds a projection of the task embedding, its normaliser and the first centres;
+    these and the embedding are then frozen.
+    """
 
     start_tasks: int = 2000
     """Training tasks on which the projection and the first centres are found; they are not trained afterwards."""
@@ -95,7 +99,6 @@ class FoundClusters(Clustering):
         )
 
     def data_dependent_init(self, meta: ClusteredMeta, tasks: TaskDraw, *, key: PRNGKeyArray) -> FoundHierarchy:
-        """Projection, normaliser and centres found on `start_tasks` tasks; the first biases drawn anew."""
         find_key, bias_key = jax.random.split(key)
         task_key, means_key = jax.random.split(find_key)
         embeddings = split_half_embeddings(meta.embed, tasks, self.start_tasks, key=task_key)
@@ -107,7 +110,6 @@ class FoundClusters(Clustering):
         )
 
     def frozen(self, meta: ClusteredMeta) -> tuple[Any, ...]:
-        """The embedding and what is found on it."""
         cluster = meta.cluster
         return meta.embed, cluster.normalizer, cluster.projection, cluster.levels[0].centers
 

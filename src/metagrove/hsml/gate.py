@@ -48,7 +48,10 @@ class IdentityGate(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class ParameterGate:
-    """The paper's gate: one layer for each parameter tensor of the base net."""
+    """The paper's gate, one layer for each parameter tensor of the base net (section 4.3).
+
+    θ₀ᵢ = θ₀ ∘ o with o = σ(W_g [g ⊕ h^L] + b_g), eq. (8).
+    """
 
     gate_form: GateForm = "sigmoid"
     """How the initialisation is gated: the paper's sigmoid, or affine (beyond the paper)."""
@@ -58,18 +61,35 @@ class ParameterGate:
     """What the gate reads: task (g) and root (h^L) in the paper; assignment, the first level's."""
 
     def __call__(self, params: Any, sizes: Mapping[str, int], *, key: PRNGKeyArray) -> TaskGate:
-        """Draw the gate of these parameters; `sizes` are those of a placement's parts."""
+        """Initialise the gate.
+
+        Args:
+            params: Parameters θ₀ of the base net that are gated.
+            sizes: Sizes of the parts of a placement, by name.
+            key: Random key.
+
+        Returns:
+            A module that maps the base net and a task's placement to the gated net.
+        """
         input_dim = sum(sizes[name] for name in self.gate_inputs)
         layer = GateLayer(input_dim, params, self.gate_form, rank=self.gate_rank, key=key)
         return TaskGate(layer, self.gate_inputs)
 
     def growth_errors(self) -> list[str]:
-        """What keeps the hierarchy from growing under this gate, a line each."""
+        """List what prevents the hierarchy from growing under this gate, one line each.
+
+        Returns:
+            A message for each obstacle; empty if the hierarchy can grow.
+        """
         fixed = "growth_window must be 0 where the gate reads the assignment: its input has one size"
         return [fixed] if "assignment" in self.gate_inputs else []
 
     def validation_errors(self) -> list[str]:
-        """What is wrong with the settings, a line each."""
+        """List the problems of the settings, one line each.
+
+        Returns:
+            A message for each setting that cannot be used.
+        """
         return ([] if self.gate_rank >= 0 else [f"gate_rank must be 0 (full) or more, got {self.gate_rank}"]) + (
             [] if self.gate_inputs else ["gate_inputs must name at least one of task, root, assignment"]
         )
@@ -80,13 +100,31 @@ class NoGate:
     """No gate: every task starts from θ₀, as in MAML."""
 
     def __call__(self, params: Any, sizes: Mapping[str, int], *, key: PRNGKeyArray) -> IdentityGate:
+        """Initialise the gate.
+
+        Args:
+            params: Parameters θ₀ of the base net that are gated.
+            sizes: Sizes of the parts of a placement, by name.
+            key: Random key.
+
+        Returns:
+            A module that maps the base net and a task's placement to the gated net.
+        """
         del params, sizes, key
         return IdentityGate()
 
     def growth_errors(self) -> list[str]:
-        """Nothing keeps the hierarchy from growing."""
+        """List what prevents the hierarchy from growing under this gate, one line each.
+
+        Returns:
+            A message for each obstacle; empty if the hierarchy can grow.
+        """
         return []
 
     def validation_errors(self) -> list[str]:
-        """Nothing can be wrong."""
+        """List the problems of the settings, one line each.
+
+        Returns:
+            A message for each setting that cannot be used.
+        """
         return []

@@ -38,7 +38,17 @@ class HSMLMeta(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class HSML(GradientLearner):
-    """Tailors a shared initialisation to each task's place in a learned hierarchy of task clusters."""
+    """Tailors a shared initialisation to each task's place in a learned hierarchy of task clusters.
+
+    Hierarchically Structured Meta-Learning (Yao et al., ICML 2019):
+    g = embed(support), (h^L, p) = cluster(g), θ₀ᵢ = θ₀ ∘ gate(g ⊕ h^L), then gradient steps from θ₀ᵢ.
+
+    Example:
+        >>> import metagrove as mg
+        >>> learner = mg.HSML(embed=mg.PoolingEmbedding(), cluster=mg.DistanceClusters(clusters=(6, 3, 1)))
+        >>> learner.clusters
+        (6, 3, 1)
+    """
 
     embed: RecurrentEmbedding | PoolingEmbedding | AttentionEmbedding = RecurrentEmbedding()
     """How a support set becomes the task embedding g."""
@@ -99,7 +109,18 @@ class HSML(GradientLearner):
         steps: int | None = None,
         assignment: Float[Array, " k"] | None = None,
     ) -> tuple[Predictor, Info]:
-        """Fit one task; `assignment`, where given, replaces the first level's (an oracle's, or a permuted one)."""
+        """Adapt to one task, eqs. (2)-(9).
+
+        Args:
+            meta: The meta-parameters.
+            support: Support set of the task.
+            key: Random key of the row permutation; None for a deterministic result.
+            steps: Number of inner steps; None for the number used in training.
+            assignment: Replaces the first level's assignment p^{0→k}, e.g. by an oracle's; shape (K,).
+
+        Returns:
+            The adapted base net, and an `Info` with the penalty ξ·L_r, the task embedding and the assignments.
+        """
         task_embedding, reconstruction_loss = meta.embed(support, key=key)
         placement = meta.cluster(task_embedding, support, assignment)
         gated_net = meta.gate(meta.net, placement)
@@ -118,7 +139,20 @@ class HSML(GradientLearner):
     def phase_loss(
         self, name: str, meta: HSMLMeta, task: Task, *, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-        """As every learner's, and `reconstruction`: L_r alone, to pretrain the embedding."""
+        """Compute the loss of one task in a training phase.
+
+        Args:
+            name: "query", or "reconstruction" for L_r alone, which pretrains the embedding.
+            meta: The meta-parameters.
+            task: The task.
+            key: Random key.
+
+        Returns:
+            The loss, and metrics to log.
+
+        Raises:
+            InputError: If there is no loss of that name.
+        """
         if name != "reconstruction":
             return super().phase_loss(name, meta, task, key=key)
         _, loss = meta.embed(task.support, key=key)

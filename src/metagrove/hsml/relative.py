@@ -85,7 +85,10 @@ def neg_log_density(level: Level, point: Float[Array, " d"]) -> Float[Array, ""]
 
 @dataclasses.dataclass(frozen=True)
 class RelativeClusters(Clustering):
-    """Distances relative to the spread of the task embeddings, which the centres follow; beyond the paper."""
+    """Clusters by distance relative to the std of the task embeddings, which the centres track; beyond the paper.
+
+    The first level assigns z = (g - m) / 3s, where m and s track the mean and the std of g.
+    """
 
     def __call__(self, dim: int, *, key: PRNGKeyArray) -> NormalizedHierarchy:
         return NormalizedHierarchy(draw_levels(self.clusters, dim, self.scales, key=key), EmbeddingNormalizer(dim))

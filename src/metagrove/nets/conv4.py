@@ -166,7 +166,11 @@ class Conv4Net:
     """Whose mean and variance normalise: those of the set that is looked at, or always the support set's."""
 
     def validation_errors(self) -> list[str]:
-        """What is wrong with the settings, a line each."""
+        """List the problems of the settings, one line each.
+
+        Returns:
+            A message for each setting that cannot be used.
+        """
         return check_at_least_one(self, "filters", "blocks")
 
     def __call__(self, spec: Spec, *, key: PRNGKeyArray) -> Conv4:

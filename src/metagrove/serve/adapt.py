@@ -18,10 +18,29 @@ def adapt(
     steps: int | None = None,
     statistics: Statistics = "support",
 ) -> FittedTask:
-    """`Run.adapt` of a run, of the run in a folder, or of a released model by name.
+    """Adapt a run or a released model to a new task; the same as `Run.adapt`.
+
+    Args:
+        run: A run, its folder, or the name of a released model (`metagrove list` shows them).
+        support: Inputs as an array, with `y`; or a table with inputs and targets (path, DataFrame or mapping of
+            columns); for images also a folder class/*.jpg.
+        y: Targets as an array.
+        steps: Number of inner steps; by default the number selected on validation tasks.
+        statistics: Whose statistics normalise images: the support set's, or those of the rows of one call ("query",
+            transductive).
+
+    Returns:
+        The fitted task.
+
+    Raises:
+        InputError: If the rows do not fit the run; the message names row and column.
+        RunError: If there is no such run, or it is damaged.
 
     Example:
-        >>> mg.adapt("toy-5shot-best", {"x": [-1.0, 0.0, 2.0], "y": [-1.0, 1.0, 5.0]}).predict({"x": [1.0]})
+        >>> import metagrove as mg
+        >>> task = mg.adapt("toy-5shot-best", {"x": [-1.0, 0.0, 2.0], "y": [-1.0, 1.0, 5.0]})
+        >>> task.predict({"x": [1.0, 3.0]})["y"].shape
+        (2,)
     """
     run = run if isinstance(run, Run) else load(run)
     return run.adapt(support, y, steps=steps, statistics=statistics)

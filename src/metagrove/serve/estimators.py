@@ -84,14 +84,35 @@ class FewShot(BaseEstimator):
 
 
 class FewShotRegressor(RegressorMixin, FewShot):
-    """Predicts numbers from a few rows of a task.
+    """Few-shot regression that follows the scikit-learn estimator API.
 
-    `run` is a trained run or its folder, `steps` inner steps (by default as validated); without a run, `alpha` is the
-    penalty.
+    Args:
+        run: A run, its folder or the name of a released model; None for ridge regression on the support rows
+            alone, as a baseline.
+        steps: Number of inner steps; by default the number selected on validation tasks.
+        alpha: Without a run, the L2 penalty.
+
+    Example:
+        >>> import metagrove as mg
+        >>> model = mg.FewShotRegressor("toy-5shot-best").fit([[-1.0], [0.0], [2.0]], [-1.0, 1.0, 5.0])
+        >>> model.predict([[1.0], [3.0]]).shape
+        (2,)
     """
 
     def fit(self, X: Any, y: Any) -> "FewShotRegressor":
-        """Adapt to a task's few rows."""
+        """Adapt to a task.
+
+        Args:
+            X: Inputs of the support set, shape (n, features).
+            y: Targets of shape (n,) or (n, targets).
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            InputError: If the run was trained for another kind of target, or the rows do not fit it.
+            ValueError: If the rows cannot be used, as in scikit-learn.
+        """
         self._forget()
         if self.run is None:
             X, y = validate_data(self, X, y, multi_output=True, y_numeric=True)
@@ -110,7 +131,18 @@ class FewShotRegressor(RegressorMixin, FewShot):
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Values; with `return_std`, also their standard deviations, from a run whose learner knows them (BMAML)."""
+        """Predict the targets of new rows of the task.
+
+        Args:
+            X: Inputs of shape (n, features).
+            return_std: Also return standard deviations, if the learner of the run provides them (BMAML).
+
+        Returns:
+            Predictions with the shape of `y` in `fit`; with `return_std`, also their standard deviations.
+
+        Raises:
+            ValueError: If standard deviations are not available.
+        """
         check_is_fitted(self)
         if self.run is None:
             if return_std:
@@ -136,12 +168,37 @@ class FewShotRegressor(RegressorMixin, FewShot):
 
 
 class FewShotClassifier(ClassifierMixin, FewShot):
-    """Predicts classes from a few rows of a task. Settings are those of `FewShotRegressor`."""
+    """Few-shot classification that follows the scikit-learn estimator API.
+
+    Args:
+        run: A run, its folder or the name of a released model; None for logistic regression on the support rows
+            alone, as a baseline.
+        steps: Number of inner steps; by default the number selected on validation tasks.
+        alpha: Without a run, the L2 penalty.
+
+    Example:
+        >>> import metagrove as mg
+        >>> model = mg.FewShotClassifier().fit([[-1.0], [0.0], [2.0], [3.0]], ["low", "low", "high", "high"])
+        >>> str(model.predict([[4.0]])[0])
+        'high'
+    """
 
     classifies = True
 
     def fit(self, X: Any, y: Any) -> "FewShotClassifier":
-        """Adapt to a task's few rows."""
+        """Adapt to a task.
+
+        Args:
+            X: Inputs of the support set, shape (n, features).
+            y: Classes of shape (n,).
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            InputError: If the run was trained for another kind of target, or the rows do not fit it.
+            ValueError: If the rows cannot be used, as in scikit-learn.
+        """
         self._forget()
         if self.run is None:
             X, y = validate_data(self, X, y)
@@ -159,7 +216,14 @@ class FewShotClassifier(ClassifierMixin, FewShot):
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each of `classes_`."""
+        """Predict the probability of each class.
+
+        Args:
+            X: Inputs of shape (n, features).
+
+        Returns:
+            Probabilities of shape (n, classes), in the order of `classes_`.
+        """
         check_is_fitted(self)
         if self.run is None:
             return self.model_.predict_proba(validate_data(self, X, reset=False))
@@ -168,7 +232,14 @@ class FewShotClassifier(ClassifierMixin, FewShot):
         return each[:, np.argsort(labels, kind="stable")]
 
     def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class of each row."""
+        """Predict the most likely class of each row.
+
+        Args:
+            X: Inputs of shape (n, features).
+
+        Returns:
+            Classes of shape (n,).
+        """
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(1)]
 

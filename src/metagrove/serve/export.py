@@ -22,14 +22,19 @@ PARTS = ("weight", "bias")
 
 
 def export(fitted: FittedTask, folder: str | Path) -> None:
-    """Write the layers and all it takes to use them.
+    """Export a fitted task as plain layers, which need no metagrove to predict.
 
     Args:
-        fitted: What `Run.adapt` or `load_fitted` gave.
-        folder: Where model.json and its arrays go.
+        fitted: The fitted task.
+        folder: Folder to write model.json and its arrays to.
 
     Raises:
-        InputError: if the predictor cannot be written as plain layers.
+        InputError: If the predictor cannot be written as plain layers.
+        RunError: If the folder cannot be written.
+
+    Example:
+        >>> import metagrove as mg
+        >>> mg.export(mg.load_fitted("my-task"), "exported")  # doctest: +SKIP
     """
     folder = Path(folder)
     plain: PlainLayers = jax.device_get(eqx.filter_jit(plain_layers)(fitted.predictor))

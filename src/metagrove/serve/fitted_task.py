@@ -35,13 +35,27 @@ ROWS_AT_ONCE, IMAGES_AT_ONCE = 1024, 16
 
 @dataclasses.dataclass(frozen=True)
 class FittedTask:
-    """A learner fitted to one task. `Run.adapt` makes one, `load_fitted` reads one that was saved.
+    """A learner fitted to one task; `Run.adapt` creates it, `load_fitted` loads a saved one.
+
+    Args:
+        learner: Settings of the learner as plain data.
+        spec: Shapes of the inputs and targets.
+        schema: Columns and their encoding; for images, the target alone with the classes of the task.
+        predictor: The adapted predictor.
+        support_size: Number of rows of the support set, with padding.
+        about: Facts about the task: its rows, its clusters and the most similar known tasks.
+        ignored: Columns of a file that are allowed and not read; None for any.
+        statistics: Whose statistics normalise: the support set's, or those of the rows of one call ("query").
+        task_embedding: The task embedding g; None for a learner that does not embed tasks.
+        assignments: Soft assignment of each level; empty for a learner without clusters.
 
     Example:
-        >>> task = run.adapt(x, y)
-        >>> task.predict(new_x)                     # an array
-        >>> task = run.adapt("support.csv")
-        >>> task.predict("rows.csv")                # columns in your units
+        >>> import metagrove as mg
+        >>> task = mg.load("toy-5shot-best").adapt([[-1.0], [0.0], [2.0]], [[-1.0], [1.0], [5.0]])
+        >>> task.predict([[1.0], [3.0]]).shape
+        (2, 1)
+        >>> list(task.predict({"x": [1.0, 3.0]}))
+        ['y']
     """
 
     learner: dict[str, Any]
@@ -64,36 +78,72 @@ class FittedTask:
     """Each level's soft assignment, (K, K') with rows that sum to 1; empty for a learner without clusters."""
 
     def predict(self, x: Any) -> Any:
-        """Predictions for new inputs of the task.
+        """Predict the targets of new inputs of the task.
 
         Args:
-            x: An array of inputs, (n, ...); or a table (a path, a DataFrame, columns by name), for images a folder.
+            x: Array of inputs of shape (n, ...), or a table (path, DataFrame or mapping of columns); for images also a
+                folder.
 
         Returns:
-            Of an array, an array (n, targets) of values in the net's units, or (n, classes) of log-probabilities. Of a
-            table, a mapping of columns in the person's units: each target, its standard deviation as TARGET_sd if the
-            learner has one; of a classifier the likeliest class, and the probability of each as TARGET=CLASS.
+            For an array, an array of shape (n, targets) in the net's units, or log-probabilities of shape (n, classes).
+            For a table, a mapping of columns in the table's units: each target, with its standard deviation as
+            TARGET_sd if the learner has one; for a classifier the most likely class, and the probability of each class
+            as TARGET=CLASS.
+
+        Raises:
+            InputError: If the inputs do not fit the task; the message names row and column.
         """
         return self.columns(self._read(x)) if is_table(x) else self._values(self._encoded(x))
 
     def classify(self, x: Any) -> np.ndarray:
-        """The most likely class of each row: its number for an array, its name for a table."""
+        """Predict the most likely class of each row.
+
+        Args:
+            x: New inputs, as for `predict`.
+
+        Returns:
+            Indices of the classes for an array, their names for a table.
+        """
         numbers = self._values(self._encoded(x)).argmax(1)
         return np.array(self.schema.labels, object)[numbers] if is_table(x) else numbers
 
     def probabilities(self, x: Any) -> np.ndarray:
-        """The probability of each class, (n, classes), in the order of `schema.labels`."""
+        """Predict the probability of each class.
+
+        Args:
+            x: New inputs, as for `predict`.
+
+        Returns:
+            Probabilities of shape (n, classes), in the order of `schema.labels`.
+        """
         return np.exp(self._values(self._encoded(x)).astype(np.float64))
 
     def std(self, x: Any) -> Any:
-        """Standard deviation of each prediction, in the form of `predict`; None from a learner that has none."""
+        """Predict the standard deviation of each prediction.
+
+        Args:
+            x: New inputs, as for `predict`.
+
+        Returns:
+            Standard deviations in the form of `predict`; None if the learner does not provide them.
+        """
         if not isinstance(self.predictor, HasStd):
             return None
         rows = self._encoded(x)
         return self._std_columns(rows) if is_table(x) else self._std(self.predictor, rows)
 
     def columns(self, queries: QueryRows) -> dict[str, np.ndarray]:
-        """Predictions for encoded rows in the person's units."""
+        """Predict encoded rows in the units of the table.
+
+        Args:
+            queries: Encoded rows.
+
+        Returns:
+            A mapping of columns, as from `predict` for a table.
+
+        Raises:
+            InputError: If a prediction is not finite; the message names the row.
+        """
         found = self.schema.decode_targets(self._values(queries.x)) | self._std_columns(queries.x, "_sd")
         refuse_not_finite(found, queries)
         return found if queries.files is None else {"file": queries.files, **found}
@@ -132,10 +182,16 @@ class FittedTask:
         )
 
     def save(self, folder: str | Path) -> None:
-        """Keep the task in a folder of two files; an older one there is replaced in one move.
+        """Save the task to a folder, which `load_fitted` reads; an older task there is replaced atomically.
 
-        adapted.json           learner, columns, what was said of the task, checksums
-        adapted-….safetensors  the predictor's arrays
+        The folder has adapted.json (learner, columns, facts about the task, checksums) and adapted-….safetensors (the
+        arrays of the predictor).
+
+        Args:
+            folder: The folder; it is created if it does not exist.
+
+        Raises:
+            RunError: If the folder cannot be written.
         """
         path = Path(folder)
         try:
@@ -145,7 +201,11 @@ class FittedTask:
         checkpoint.save(path, "adapted", self.predictor, self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """All but the predictor's arrays, as plain data."""
+        """Return everything but the arrays of the predictor as plain data.
+
+        Returns:
+            A JSON object.
+        """
         return {
             "learner": self.learner,
             "spec": {"x_shape": list(self.spec.x_shape), "y_dim": self.spec.y_dim},

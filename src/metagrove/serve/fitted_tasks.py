@@ -81,7 +81,14 @@ class Fit:
 
 @dataclasses.dataclass(frozen=True)
 class FittedTasks(Sequence[FittedTask]):
-    """A run fitted to many tasks; each of them is a `FittedTask`."""
+    """A run fitted to many tasks, a sequence of `FittedTask`; `Run.adapt_many` creates it.
+
+    Args:
+        fit: The run, and how it is fitted.
+        supports: Support set of each task.
+        groups: Predictors and infos of tasks with the same padded size, stacked along a new first axis.
+        places: Group of each task, and its index in that group.
+    """
 
     fit: Fit
     supports: tuple[SupportRows, ...]
@@ -120,7 +127,17 @@ class FittedTasks(Sequence[FittedTask]):
         ]
 
     def predict(self, inputs: Sequence[ArrayLike]) -> list[np.ndarray]:
-        """Predictions for new inputs of each task, arrays as of `FittedTask.predict`, all in few calls."""
+        """Predict the targets of new inputs of every task, in few compiled calls.
+
+        Args:
+            inputs: An array of inputs for each task.
+
+        Returns:
+            An array for each task, as from `FittedTask.predict`.
+
+        Raises:
+            InputError: If the number of arrays is not the number of tasks, or an array does not fit the run.
+        """
         if len(inputs) != len(self):
             raise InputError(f"one array of inputs for each of {len(self)} tasks, got {len(inputs)}")
         rows = [input_rows(x, self.fit.config.source.spec) for x in inputs]

@@ -34,7 +34,20 @@ from metagrove.training.scores import Scores, join_scores, score_tasks, test_par
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A trained learner. `about` says which checkpoint it is and what it scored on validation tasks."""
+    """A trained run: a learner with its meta-parameters; `train` and `load` return it.
+
+    Args:
+        folder: The run folder.
+        config: Source, learner and settings of training.
+        meta: The meta-parameters at the best checkpoint by validation.
+        about: Record of that checkpoint, with its validation.
+
+    Example:
+        >>> import metagrove as mg
+        >>> run = mg.load("toy-5shot-best")
+        >>> run.metric
+        'mse'
+    """
 
     folder: Path
     config: Config
@@ -49,22 +62,22 @@ class Run:
 
     @property
     def metric(self) -> str:
-        """What scores are, e.g. mse or accuracy."""
+        """Name of the metric of scores: accuracy for a classifier, otherwise that of the loss, e.g. mse."""
         return metric_of(self.config.learner.loss).name
 
     @property
     def inner_steps(self) -> int:
-        """Inner steps at test, chosen on validation tasks."""
+        """Number of inner steps at test, selected on validation tasks."""
         return self.about["validation"]["steps"]
 
     @property
     def classifies(self) -> bool:
-        """Are the targets classes?"""
+        """Whether the targets are classes."""
         return self.metric == "accuracy"
 
     @property
     def schema(self) -> Schema | None:
-        """The columns of its tables; without names x (or x1, ...) and y; None for images and unnamed classifiers."""
+        """Columns of its tables; x (or x1, ...) and y if they have no names; None for images and unnamed classes."""
         return table_schema(self.config.source, classifies=self.classifies)
 
     def adapt(
@@ -75,26 +88,27 @@ class Run:
         steps: int | None = None,
         statistics: Statistics = "support",
     ) -> FittedTask:
-        """Fit a new task from its few rows.
+        """Adapt to a new task from its support set.
 
         Args:
-            support: Inputs as an array, with `y`; or a table with inputs and targets (a path, a DataFrame, a mapping of
-                columns), for images a folder class/*.jpg. Arrays are as the net sees them: images have values from 0
-                to 1 or are uint8, and a run on people's own tables takes their units from a table.
-            y: Targets as an array; a classifier's may be the classes' numbers, 0 to ways - 1, or their names.
-            steps: Inner steps; by default as many as were best on validation tasks.
-            statistics: Whose statistics a net that normalises by a set uses. With "support" a prediction depends on no
-                other row; with "query" it normalises by the rows that are asked for in one call (transductive).
+            support: Inputs as an array, with `y`; or a table with inputs and targets (path, DataFrame or mapping of
+                columns); for images also a folder class/*.jpg. Arrays are in the net's units: images in [0, 1] or
+                uint8; for a run on a user's own tables, standardised values (a table has the user's units).
+            y: Targets as an array; for a classifier, indices of classes from 0 to ways - 1, or their names.
+            steps: Number of inner steps; by default the number selected on validation tasks.
+            statistics: Whose statistics normalise images. With "support", a prediction does not depend on other rows;
+                with "query", the rows of one call are normalised together (transductive).
 
         Returns:
-            The task, which predicts, is saved and exported.
+            The fitted task.
 
         Raises:
-            InputError: if the rows do not fit the run, naming row and column.
+            InputError: If the rows do not fit the run; the message names row and column.
 
         Example:
-            >>> run.adapt(x, y).predict(new_x)
-            >>> run.adapt("support.csv").predict("rows.csv")
+            >>> import metagrove as mg
+            >>> run = mg.load("toy-5shot-best")
+            >>> run.adapt("support.csv").predict("rows.csv")  # doctest: +SKIP
         """
         rows = read_support(self.config.source, support, y, classifies=self.classifies)
         return self._fit(steps, statistics).one(rows)

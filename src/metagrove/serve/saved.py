@@ -20,14 +20,21 @@ from metagrove.training import checkpoint
 
 
 def load_fitted(folder: str | Path, *, learner: Learner | None = None) -> FittedTask:
-    """The task that `FittedTask.save` wrote.
+    """Load a fitted task that `FittedTask.save` wrote.
 
     Args:
-        folder: Where it was saved.
-        learner: A person's own learner, or one with their own net, which a file cannot hold.
+        folder: The folder that it was saved to.
+        learner: The learner, if the task was fitted with a user's own learner or base net.
+
+    Returns:
+        The fitted task.
 
     Raises:
-        RunError: if there is none, or it is damaged or from a newer version.
+        RunError: If the folder has no fitted task, or it is damaged or of a newer version.
+
+    Example:
+        >>> import metagrove as mg
+        >>> mg.load_fitted("my-task").predict("rows.csv")  # doctest: +SKIP
     """
     path = Path(folder)
     if not (path / "adapted.json").exists():

@@ -43,83 +43,147 @@ class Steady(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Source(abc.ABC):
-    """Settings, and a pure `sample` that is compiled into the training step. Subclasses are frozen dataclasses.
+    """Abstract base class of sources of tasks: settings, and a pure `sample` that is compiled into the training step.
 
-    A new source needs `spec` and `sample`. Everything else is a capability with a default: a source overrides what it
-    can do beyond that, and training, evaluation and figures ask for it instead of looking at the source's class.
+    A subclass is a frozen dataclass and defines `spec` and `sample`. All other methods have defaults; a source
+    overrides those for what it can do beyond drawing tasks.
     """
 
     @property
     @abc.abstractmethod
     def spec(self) -> Spec:
-        """What every task has in common."""
+        """Shapes of the inputs and targets, which all tasks share."""
 
     @abc.abstractmethod
     def sample(self, key: PRNGKeyArray) -> Task:
-        """One task, all of it decided by `key`; every task has arrays of the same shapes (pad and mask)."""
+        """Draw one task.
+
+        Args:
+            key: Random key; it determines the task completely.
+
+        Returns:
+            The task. All tasks have arrays of the same shapes; smaller ones are padded and masked.
+        """
 
     def validation_errors(self) -> list[str]:
-        """What is wrong with the settings, a line each."""
+        """List the problems of the settings, one line each.
+
+        Returns:
+            A message for each setting that cannot be used.
+        """
         return []
 
     @property
     def family_names(self) -> tuple[str, ...]:
-        """Names of the kinds of task; `Task.family` is an index into them."""
+        """Names of the families of tasks; `Task.family` is an index into them."""
         return ("task",)
 
     def split(self, name: Split) -> TaskDraw:
-        """What draws training, validation or test tasks; by default the same for all, each with its own keys.
+        """Return the tasks of a meta-split; by default the same for every split, drawn with different keys.
 
-        A source of stored data gives a module that holds the data of that split, so that it is on the device once.
+        A source of stored data returns a module that holds the data of the split, so that it is on the device once.
+
+        Args:
+            name: "train", "validation" or "test".
+
+        Returns:
+            An object with `sample(key)`.
         """
         del name
         return self
 
     def parts(self, split: Split) -> tuple[TaskDraw, ...]:
-        """What draws the tasks of a split; a source that can draw each family or task apart has a part for each."""
+        """Return the tasks of a split, separately for each family or task if the source can draw them separately.
+
+        Args:
+            split: "train", "validation" or "test".
+
+        Returns:
+            Objects with `sample(key)`; by default one for the whole split.
+        """
         return (self.split(split),)
 
     @property
     def repeats_tasks(self) -> bool:
-        """Are there so few tasks that the same ones are drawn again? Then a score is a task's mean over its draws."""
+        """Whether the same few tasks are drawn repeatedly, so that a score is a task's mean over its draws."""
         return False
 
     # A stream of tasks: training in phases, each with its own mix of families.
 
     @property
     def has_phases(self) -> bool:
-        """Does the mix of training tasks change by a timetable? Then training, figures and results follow phases."""
+        """Whether the mix of training tasks changes by a timetable."""
         return False
 
     def schedule(self, steps: int) -> TaskSchedule:
-        """What draws the training tasks at each of `steps` meta-steps."""
+        """Return what draws the training tasks of each meta-step.
+
+        Args:
+            steps: Total number of meta-steps.
+
+        Returns:
+            A pytree module with `at(step)`, which returns an object with `sample(key)`.
+        """
         del steps
         return Steady(self.split("train"))
 
     def begins(self, steps: int) -> list[int]:
-        """The meta-step at which each phase begins, of so many meta-steps in all.
+        """Return the meta-step at which each phase begins.
+
+        Args:
+            steps: Total number of meta-steps.
+
+        Returns:
+            A meta-step for each phase; by default a single phase that begins at 0.
 
         Raises:
-            InputError: if the phases do not fit into that number of meta-steps.
+            InputError: If the phases do not fit into that number of meta-steps.
         """
         del steps
         return [0]
 
     def families_in(self, phase: int) -> tuple[str, ...]:
-        """Names of the families that are drawn in a phase."""
+        """Return the families that are drawn in a phase.
+
+        Args:
+            phase: Index of the phase.
+
+        Returns:
+            Names of the families.
+        """
         del phase
         return self.family_names
 
     def phase_at(self, step: int, steps: int) -> int:
-        """The phase that a meta-step belongs to."""
+        """Return the phase that a meta-step belongs to.
+
+        Args:
+            step: The meta-step, from 0.
+            steps: Total number of meta-steps.
+
+        Returns:
+            Index of the phase.
+        """
         return sum(begin <= step for begin in self.begins(steps)) - 1
 
     def arrivals(self) -> dict[str, int]:
-        """The phase in which each family is first drawn; a family that never is, is not among them."""
+        """Return the phase in which each family is first drawn.
+
+        Returns:
+            Index of the phase by name of the family, without families that are never drawn.
+        """
         return dict.fromkeys(self.family_names, 0)
 
     def arrived(self, step: int, steps: int) -> list[int]:
-        """Families drawn up to a meta-step, by number."""
+        """Return the families that have been drawn up to a meta-step.
+
+        Args:
+            step: The meta-step, from 0.
+            steps: Total number of meta-steps.
+
+        Returns:
+            Indices of the families.
+        """
         now = self.phase_at(step, steps)
         return [self.family_names.index(name) for name, phase in self.arrivals().items() if phase <= now]
 
@@ -127,38 +191,67 @@ class Source(abc.ABC):
 
     @property
     def schema(self) -> Schema | None:
-        """What the columns of the tasks' tables mean; None for tasks that are not tables."""
+        """Columns of the tasks' tables and their encoding; None for tasks that are not tables."""
         return None
 
     def rows(self, split: Split) -> tuple[Float[Array, "n x"], Float[Array, "n y"]] | None:
-        """All rows of a split's tables, as nets see them; None for tasks that are not tables."""
+        """Return all encoded rows of a split.
+
+        Args:
+            split: "train", "validation" or "test".
+
+        Returns:
+            The inputs and the targets; None for tasks that are not tables.
+        """
         del split
         return None
 
     def task_names(self, split: Split) -> tuple[str, ...]:
-        """The names of a split's tasks, in their order; empty where tasks are drawn and have no names."""
+        """Return the names of the tasks of a split, in their order.
+
+        Args:
+            split: "train", "validation" or "test".
+
+        Returns:
+            The names; empty if tasks are drawn and have no names.
+        """
         del split
         return ()
 
     def task(self, split: Split, index: int) -> Task:
-        """One of the tasks that have names.
+        """Return one of the named tasks.
+
+        Args:
+            split: "train", "validation" or "test".
+            index: Index of the task in that split.
+
+        Returns:
+            The task.
 
         Raises:
-            InputError: if the source's tasks have no names.
+            InputError: If the tasks of the source have no names.
         """
         raise InputError(f"the tasks of {type(self).__name__} have no names: draw one of the {split} split with a key")
 
     def curve(self, key: PRNGKeyArray, x: Float[Array, "n 1"]) -> Float[Array, "n 1"] | None:
-        """The function behind the task of that key, at any inputs; None where nobody knows it."""
+        """Evaluate the function of a task at any points.
+
+        Args:
+            key: The key that the task was drawn with.
+            x: Points at which to evaluate the function.
+
+        Returns:
+            Values of the function; None if it is not known.
+        """
         del key, x
         return None
 
     @property
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of the stored data that tasks are drawn from, by name; empty where there is none."""
+        """SHA-256 checksums of the stored data that tasks are drawn from, by name; empty if there is none."""
         return {}
 
     @property
     def ignored_columns(self) -> tuple[str, ...] | None:
-        """Columns that may stand in a table beside the schema's and are not read; None if that is any."""
+        """Columns of a table beside the schema's that are allowed and not read; None if all are."""
         return ()

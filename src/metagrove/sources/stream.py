@@ -40,7 +40,16 @@ class Phase:
 
 @dataclasses.dataclass(frozen=True)
 class Stream(Source):
-    """Any source, its families let in by a timetable. Validation and test tasks are those of the source itself."""
+    """A source whose families arrive, leave and return by a timetable during training (paper, section 6).
+
+    Validation and test tasks are those of the underlying source.
+
+    Example:
+        >>> import metagrove as mg
+        >>> stream = mg.Stream(mg.Functions(), ("0: sinusoid line", "1/2: *"))
+        >>> stream.begins(steps=1000)
+        [0, 500]
+    """
 
     source: Functions | Images | Source = Functions()
     """Where tasks come from."""
@@ -57,7 +66,7 @@ class Stream(Source):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The timetable, read."""
+        """The phases of the timetable."""
         return tuple(read_phase(line, self.family_names) for line in self.timetable)
 
     def validation_errors(self) -> list[str]:
@@ -76,7 +85,6 @@ class Stream(Source):
         return []
 
     def begins(self, steps: int) -> list[int]:
-        """The meta-step at which each phase begins, of so many; refused unless each is after the one before."""
         begins = [phase.begins(steps) for phase in self.phases]
         if any(later <= earlier for earlier, later in itertools.pairwise(begins)) or begins[-1] >= steps:
             raise InputError(f"timetable must have rising starts below --steps {steps}, got {begins}")
@@ -90,7 +98,6 @@ class Stream(Source):
         return tuple(name for name in self.family_names if name in self.phases[phase].weights)
 
     def arrivals(self) -> dict[str, int]:
-        """The phase in which each family is first drawn; one that never is, is not among them."""
         first: dict[str, int] = {}
         for number, phase in enumerate(self.phases):
             for name in phase.weights:
@@ -98,11 +105,25 @@ class Stream(Source):
         return first
 
     def sample(self, key: PRNGKeyArray) -> Task:
-        """A task of the source, whatever the timetable."""
+        """Draw one task of the underlying source, regardless of the timetable.
+
+        Args:
+            key: Random key; it determines the task completely.
+
+        Returns:
+            The task.
+        """
         return self.source.sample(key)
 
     def split(self, name: Split) -> TaskDraw:
-        """Training tasks of the last phase; validation and test tasks of every family, present or not."""
+        """Return the tasks of a meta-split.
+
+        Args:
+            name: "train" for tasks of the last phase; "validation" or "test" for tasks of every family.
+
+        Returns:
+            An object with `sample(key)`.
+        """
         if name != "train":
             return self.source.split(name)
         tasks, keep = self._mixes()

@@ -48,7 +48,11 @@ class TableData:
         return (self.min_shots or self.shots) + 1
 
     def validation_errors(self) -> list[str]:
-        """List the problems of the settings, one line each."""
+        """List the problems of the settings, one line each.
+
+        Returns:
+            A message for each setting that cannot be used.
+        """
         parts = [f"{name} must be above 0 and below 0.5, got {getattr(self, name)}" for name in ("validation", "test")]
         bad = [line for line, part in zip(parts, (self.validation, self.test), strict=True) if not 0 < part < 0.5]
         return (
