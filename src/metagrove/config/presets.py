@@ -78,47 +78,47 @@ RETURNING = ("0: sinusoid line", "1/4: quadratic cubic", "1/2: sinusoid line", "
 
 PRESETS: dict[str, Preset] = {
     "toy-quick": Preset(
-        "the demo: four families of functions from 5 points, a minute", Config(Functions(), HSML_A, QUICK)
+        "HSML-A, four families of functions, 5 points, 6,000 meta-steps: about a minute", Config(Functions(), HSML_A, QUICK)
     ),
-    "toy-5shot": Preset("the paper's protocol, table 1, 5 points", Config(Functions(), HSML())),
-    "toy-10shot": Preset("the paper's protocol, table 1, 10 points", Config(Functions(shots=10), HSML())),
+    "toy-5shot": Preset("HSML, functions, 5 points: the paper's protocol (table 1)", Config(Functions(), HSML())),
+    "toy-10shot": Preset("HSML, functions, 10 points: the paper's protocol (table 1)", Config(Functions(shots=10), HSML())),
     "toy-5shot-sorted": Preset(
-        "the paper's protocol but for one thing: rows are sorted in training too",
+        "HSML, same budget, 5 points, rows sorted in training too",
         Config(Functions(), HSML(embed=RecurrentEmbedding(row_order="sorted"))),
     ),
-    "toy-5shot-best": Preset("the same budget, our best learner, 5 points", Config(Functions(), HSML_A, COSINE)),
+    "toy-5shot-best": Preset("HSML-A, same budget, 5 points", Config(Functions(), HSML_A, COSINE)),
     "toy-10shot-best": Preset(
-        "the same budget, our best learner, 10 points", Config(Functions(shots=10), HSML_A, COSINE)
+        "HSML-A, same budget, 10 points", Config(Functions(shots=10), HSML_A, COSINE)
     ),
     "images-1shot": Preset(
-        "the paper's protocol, table 2, 1 shot: images of 84 px, for a GPU",
+        "HSML, images of four datasets, 84 px, 1 shot: the paper's protocol (table 2), for a GPU",
         Config(Images(), IMAGE_HSML, IMAGE_TRAINING),
     ),
     "images-5shot": Preset(
-        "the paper's protocol, table 2, 5 shots", Config(Images(shots=5), IMAGE_HSML, FIVE_SHOT_TRAINING)
+        "HSML, images of four datasets, 84 px, 5 shots: the paper's protocol (table 2), for a GPU", Config(Images(shots=5), IMAGE_HSML, FIVE_SHOT_TRAINING)
     ),
     "images-32-1shot": Preset(
-        "the same tasks at 32 px, 10,000 meta-steps, augmented: without a GPU",
+        "HSML, the same datasets, 32 px, 1 shot, 10,000 meta-steps, augmented: without a GPU",
         Config(Images(size=32, queries=5, augment=True), IMAGE_HSML, SMALL_TRAINING),
     ),
     "images-32-1shot-best": Preset(
-        "the same, our best learner: clusters that tell the datasets apart, found before the first meta-step",
+        "HSML-F, same budget, 32 px, 1 shot: clusters found before training",
         Config(Images(size=32, queries=5, augment=True), HSML_F, BEST_SMALL_TRAINING),
     ),
     "mini-imagenet-1shot": Preset(
-        "MiniImagenet, 5 ways, 1 shot (paper, appendix D)",
+        "HSML, MiniImagenet, 84 px, 5 ways, 1 shot (appendix D), for a GPU",
         Config(Images(datasets=("mini-imagenet",)), IMAGE_HSML, IMAGE_TRAINING),
     ),
     "continual-toy": Preset(
-        "a stream: sinusoids and lines, then quadratics, then cubics too; HSML-D grows (paper, figure 4)",
+        "HSML-D on a stream: sinusoids and lines, then quadratics, then cubics (figure 4)",
         Config(Stream(), CONTINUAL_HSML, GROWING),
     ),
     "continual-toy-return": Preset(
-        "a stream whose families leave and come back, to see what is forgotten",
+        "HSML-D on a stream whose families leave and return, to measure forgetting",
         Config(Stream(timetable=RETURNING), CONTINUAL_HSML, GROWING),
     ),
     "continual-images": Preset(
-        "a stream: birds and textures, then aircraft, then fungi too; 84 px, for a GPU (paper, figure 7)",
+        "HSML-D on a stream of images: birds and textures, then aircraft, then fungi (figure 7), for a GPU",
         Config(
             Stream(Images(), ("0: bird texture", "3/8: bird texture aircraft", "5/8: *")),
             CONTINUAL_IMAGE_HSML,

@@ -92,6 +92,17 @@ def clusters(result: Json) -> Cells:
     ]
 
 
+def image_statistics(result: Json) -> Cells:
+    """Accuracy of runs on images, normalised by the query set (transductive) and by the support set."""
+    ways = ("transductive", "support statistics")
+    heading = ["run", "test tasks", *ways, "support statistics minus transductive"]
+    return [heading] + [
+        [r["run"], f"{r['num_tasks']:,}", *(f"{r[way]['value']:.2f} ± {r[way]['value_ci95']:.2f}" for way in ways)]
+        + ["{difference:+.2f} ± {ci95:.2f}".format_map(r["support statistics minus transductive"])]
+        for r in result["rows"]
+    ]
+
+
 SHOTS = ("5-shot", "10-shot")
 
 
@@ -219,6 +230,7 @@ BENCHMARK_TABLES: dict[str, tuple[str, Callable[[Json], Cells]]] = {
     "gate-input": ("gate-input", image_tables.gate_input),
     "image-speed": ("benchmark-images", image_tables.speed),
     "image-speed-goals": ("benchmark-images", image_tables.speed_goals),
+    "image-statistics": ("image-statistics", image_statistics),
     "image-trials": ("image-trials", image_tables.trials),
     "image-alarms": ("image-alarms", stream_tables.false_alarms),
     "growth-cost": ("benchmark-growth", stream_tables.cost),
