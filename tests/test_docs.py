@@ -9,6 +9,7 @@ import pytest
 from metagrove import files
 from metagrove.paper import image_tables
 from metagrove.paper.names import display_name
+from metagrove.paper.results import ExperimentResult
 from metagrove.paper.tables import BENCHMARK_TABLES, EXPERIMENT_TABLES, fill_in, markdown
 
 ROOT = Path(__file__).parents[1]
