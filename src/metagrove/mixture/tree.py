@@ -212,7 +212,5 @@ def _widen(mixture: Mixture) -> Mixture:
 
 def _append(nodes: Mixture, node: Mixture) -> Mixture:
     """One more cluster."""
-    both = {
-        name: jnp.concatenate([getattr(nodes, name), getattr(node, name)]) for name in ("mean", "factor", "logits")
-    }
+    both = {name: jnp.concatenate([getattr(nodes, name), getattr(node, name)]) for name in ("mean", "factor", "logits")}
     return dataclasses.replace(nodes, **both)

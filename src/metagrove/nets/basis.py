@@ -163,8 +163,12 @@ class BasisSettings:
     def validation_errors(self) -> list[str]:
         """What is wrong with the settings, a line each."""
         least = {"degree": 1, "knots": 3, "features": 1}
-        errors = [f"{name} must be at least {n}, got {v}" for name, n in least.items() if (v := getattr(self, name)) < n]
-        return errors + ([f"hidden must be positive numbers, got {self.hidden}"] if min(self.hidden, default=1) < 1 else [])
+        errors = [
+            f"{name} must be at least {n}, got {v}" for name, n in least.items() if (v := getattr(self, name)) < n
+        ]
+        return errors + (
+            [f"hidden must be positive numbers, got {self.hidden}"] if min(self.hidden, default=1) < 1 else []
+        )
 
     def __call__(self, rows: Float[np.ndarray, "n d"], *, key: PRNGKeyArray) -> Basis:
         """The module for inputs like these rows.
