@@ -1,7 +1,8 @@
-"""With one cluster and linear features the mixture is the random-coefficient model: statsmodels' MixedLM on real data."""
+"""With one cluster and linear features the mixture is statsmodels' MixedLM with random coefficients, on real data."""
 
 import warnings
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def test_likelihood_and_predictions_are_those_of_mixed_lm(fitted):
     mixture = one_cluster(result)
     total, predictions = 0.0, np.zeros_like(y)
     for name, rows in firms(x, y, firm):
-        posterior = mixture.posterior(rows)
+        posterior = eqx.filter_jit(mixture.posterior)(rows)
         total += float(posterior.log_evidence[0])
         effects = np.asarray(mixture.factor[0, :, 0]) @ np.asarray(posterior.coordinates[0])
         np.testing.assert_allclose(effects, np.asarray(result.random_effects[name]), atol=1e-3)

@@ -1,4 +1,4 @@
-"""The mixture against plain loops in double precision, its predictions, its masks, and inputs that break such models."""
+"""The mixture against plain loops in double precision, its predictions, its masks, and awkward tasks."""
 
 import dataclasses
 

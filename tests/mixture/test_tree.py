@@ -13,7 +13,7 @@ from metagrove.mixture.tree import Tree, level_assignments, merge_clusters, prun
 from metagrove.nets.basis import LinearBasis
 from metagrove.task import Examples
 
-MEANS = np.array([-10.0, -9, 9, 10, 40])
+MEANS = np.array([-10.0, -9, 9, 10, 1000])
 
 
 def lines_around(means, logits=None):

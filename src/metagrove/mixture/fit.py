@@ -144,7 +144,7 @@ def fit_step(fit: MixtureFit, state: FitState, rows: Examples) -> FitState:
 def at_least(mixture: Mixture, bound: Array, *, learned: bool) -> Mixture:
     """The mixture with s no less than the bound, or equal to it."""
     log_noise = jnp.maximum(mixture.log_noise, bound) if learned else jnp.full_like(mixture.log_noise, bound)
-    return dataclasses.replace(mixture, log_noise=log_noise)
+    return eqx.tree_at(lambda mixture: mixture.log_noise, mixture, log_noise)
 
 
 def start_fit(fit: MixtureFit, tasks: TaskDraw, *, key: PRNGKeyArray) -> FitState:

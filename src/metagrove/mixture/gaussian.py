@@ -34,39 +34,46 @@ class Factors(eqx.Module):
     coordinates: Float[Array, " r"]
     """ε̂."""
 
+    @property
+    def log_density(self) -> Float[Array, ""]:
+        """log N(r; 0, I + BBᵀ) + n/2 log 2π = -‖ρ‖² / 2 - Σ log R_jj."""
+        squares = jnp.square(self.residual).sum() + jnp.square(self.coordinates).sum()
+        return -squares / 2 - self.log_diagonal.sum()
+
 
 def factorize(design: Float[Array, "n r"], residual: Float[Array, " n"]) -> Factors:
-    """Orthogonalise [B r; I 0]; rows that are all 0 change nothing."""
+    """Orthogonalise [B r; I 0], column after column; rows that are all 0 change nothing."""
     num_rows, rank = design.shape
-    left = jnp.concatenate([design, residual[:, None]], axis=1)
-    left = jnp.concatenate([left, jnp.eye(rank, rank + 1, dtype=left.dtype)])
-    columns, log_diagonal = [], []
-    for _ in range(rank):
-        norm = jnp.sqrt(jnp.square(left[:, 0]).sum())
-        column, left = left[:, 0] / norm, left[:, 1:]
-        left = left - column[:, None] * (column[:, None] * left).sum(0)[None]
-        columns.append(column)
-        log_diagonal.append(jnp.log(norm))
-    q = jnp.stack(columns, axis=1)
-    return Factors(q[:num_rows], q[num_rows:], jnp.stack(log_diagonal), left[:num_rows, 0], -left[num_rows:, 0])
+    columns = jnp.arange(rank + 1)
+
+    def orthogonalize(matrix: Float[Array, "m c"], j: Array) -> tuple[Float[Array, "m c"], Float[Array, ""]]:
+        """Column j becomes a unit vector, and its direction is taken out of all later ones."""
+        column = jax.lax.dynamic_index_in_dim(matrix, j, axis=1)
+        norm = jnp.sqrt(jnp.square(column).sum())
+        unit = column / norm
+        overlap = jnp.where(columns > j, (unit * matrix).sum(0), 0)[None]
+        return jnp.where(columns[None] == j, unit, matrix - unit * overlap), jnp.log(norm)
+
+    matrix = jnp.concatenate([design, residual[:, None]], axis=1)
+    matrix = jnp.concatenate([matrix, jnp.eye(rank, rank + 1, dtype=matrix.dtype)])
+    matrix, log_diagonal = jax.lax.scan(orthogonalize, matrix, jnp.arange(rank))
+    top, bottom = matrix[:num_rows], matrix[num_rows:]
+    return Factors(top[:, :rank], bottom[:, :rank], log_diagonal, top[:, rank], -bottom[:, rank])
 
 
 @jax.custom_jvp
 def log_density(design: Float[Array, "n r"], residual: Float[Array, " n"]) -> Float[Array, ""]:
-    """log N(r; 0, I + BBᵀ) + n/2 log 2π, with the gradient in closed form:
+    """`Factors.log_density`, with the gradient in closed form:
 
     ∂/∂r = -ρ₁,   ∂/∂B = ρ₁ ε̂ᵀ - Q₁ Q₂ᵀ
     """
-    factors = factorize(design, residual)
-    squares = jnp.square(factors.residual).sum() + jnp.square(factors.coordinates).sum()
-    return -squares / 2 - factors.log_diagonal.sum()
+    return factorize(design, residual).log_density
 
 
 @log_density.defjvp
 def _log_density_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     factors = factorize(*primals)
-    squares = jnp.square(factors.residual).sum() + jnp.square(factors.coordinates).sum()
     by_design = factors.residual[:, None] * factors.coordinates[None]
     by_design = by_design - (factors.rows[:, None] * factors.inverse[None]).sum(-1)  # mapped, faster than a product
     change = (by_design * tangents[0]).sum() - (factors.residual * tangents[1]).sum()
-    return -squares / 2 - factors.log_diagonal.sum(), change
+    return factors.log_density, change

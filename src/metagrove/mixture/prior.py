@@ -56,10 +56,7 @@ class Mixture(eqx.Module):
 
     def log_evidence(self, rows: Examples) -> Float[Array, " k"]:
         """ℓ_k of the rows whose mask holds; 0 without any."""
-        designs, residuals = self._whiten(rows)
-        scale = jax.lax.stop_gradient(self.y_scale)
-        per_row = (LOG_2PI / 2 + self.log_noise + jnp.log(scale)).sum()
-        return jax.vmap(log_density)(designs, residuals) - rows.mask.sum() * per_row
+        return jax.vmap(log_density)(*self._whiten(rows)) - self._log_unit(rows)
 
     def log_marginal(self, rows: Examples) -> Float[Array, ""]:
         """log Σ_k π_k exp ℓ_k."""
@@ -67,8 +64,8 @@ class Mixture(eqx.Module):
 
     def posterior(self, rows: Examples) -> "Posterior":
         """What the rows say about the task."""
-        evidence = self.log_evidence(rows)
         factors = jax.vmap(factorize)(*self._whiten(rows))
+        evidence = jax.vmap(lambda one: one.log_density)(factors) - self._log_unit(rows)
         return Posterior(
             mixture=self,
             probabilities=jax.nn.softmax(jax.nn.log_softmax(self.logits) + evidence),
@@ -76,6 +73,11 @@ class Mixture(eqx.Module):
             root=factors.inverse,
             log_evidence=evidence,
         )
+
+    def _log_unit(self, rows: Examples) -> Float[Array, ""]:
+        """log of the volume that whitening makes 1, and the Gaussian's constant: Σ over rows of ½ log 2π s²."""
+        per_row = LOG_2PI / 2 + self.log_noise + jnp.log(jax.lax.stop_gradient(self.y_scale))
+        return rows.mask.sum() * per_row.sum()
 
     def _whiten(self, rows: Examples) -> tuple[Float[Array, "k m r"], Float[Array, "k m"]]:
         """B_k = Φ L_k / s and (y - Φ m_k) / s, a line for each row and output, 0 where the mask does not hold."""

@@ -48,7 +48,7 @@ class Tree(eqx.Module):
 
     def ancestry(self) -> Float[np.ndarray, "k nodes"]:
         """1 where a leaf is, or stands below, a node: p @ ancestry is a task's mass at every node."""
-        below = [row for row in np.eye(self.num_leaves)]
+        below = list(np.eye(self.num_leaves))
         for first, second in self.children:
             below.append(below[first] + below[second])
         return np.stack(below, axis=1)
