@@ -3,6 +3,7 @@
 import warnings
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def fitted():
         x, y = (x - x.mean()) / x.std(), (y - y.mean()) / y.std()
         design = np.column_stack([np.ones_like(x), x])
         firm = np.asarray(data["firm"], str)
-        return x, y, firm, MixedLM(y, design, groups=firm, exog_re=design).fit(reml=False)
+        return x, y, firm, MixedLM(y, design, groups=firm, exog_re=design).fit(reml=False, method="powell")
 
 
 def one_cluster(result) -> Mixture:
@@ -63,3 +64,19 @@ def test_likelihood_and_predictions_are_those_of_mixed_lm(fitted):
         predictions[firm == name] = np.asarray(posterior(rows.x))[:, 0]
     assert total == pytest.approx(result.llf, abs=0.02)
     np.testing.assert_allclose(predictions, np.asarray(result.fittedvalues), atol=2e-3)
+
+
+def test_its_maximum_likelihood_estimates_are_ours(fitted):
+    """At MixedLM's estimates our likelihood has no slope, and near them it has."""
+    x, y, firm, result = fitted
+    rows = jax.tree.map(lambda *each: jnp.stack(each), *(rows for _, rows in firms(x, y, firm)))
+
+    @eqx.filter_jit
+    def slope(mixture):
+        grads = eqx.filter_grad(lambda m: jax.vmap(m.log_marginal)(rows).sum())(mixture)
+        return jnp.stack([jnp.abs(leaf).max() for leaf in (grads.mean, grads.factor, grads.log_noise)])
+
+    mixture = one_cluster(result)
+    assert (slope(mixture) < 0.5).all()
+    moved = eqx.tree_at(lambda m: (m.mean, m.log_noise), mixture, replace_fn=lambda leaf: leaf + 0.1)
+    assert (slope(moved) > 0.5).all()

@@ -137,7 +137,7 @@ def fit_step(fit: MixtureFit, state: FitState, rows: Examples) -> FitState:
         return -jax.vmap(mixture.log_marginal)(rows).mean()
 
     updates, optimizer = optimizer_of(fit).update(jax.grad(loss)(params), state.optimizer, params)
-    mixture = eqx.combine(optax.apply_updates(params, updates), static)
+    mixture = eqx.apply_updates(state.mixture, updates)
     return FitState(mixture, optimizer, state.step + 1)
 
 

@@ -79,7 +79,7 @@ class Tree(eqx.Module):
 
 
 def level_assignments(
-    probabilities: Float[Array, " k"], links: tuple[Float[Array, "_ _"], ...]
+    probabilities: Float[Array, " k"], links: tuple[Float[Array | np.ndarray, "_ _"], ...]
 ) -> tuple[Float[Array, "_ _"], ...]:
     """A task's assignment at every level, as HSML's: p^{0→k} (1, K), then the links; rows sum to 1."""
     return probabilities[None], *(jnp.asarray(link) for link in links)

@@ -196,7 +196,8 @@ def make_chebyshev(settings: BasisSettings, rows: np.ndarray, key: PRNGKeyArray)
     """The rows' range becomes [-1, 1]."""
     del key
     low, high = rows.min(0), rows.max(0)
-    return ChebyshevBasis(*as_arrays((low + high) / 2, nonzero((high - low) / 2, rows)), settings.degree)
+    shift, scale = as_arrays((low + high) / 2, nonzero((high - low) / 2, rows))
+    return ChebyshevBasis(shift, scale, settings.degree)
 
 
 def make_spline(settings: BasisSettings, rows: np.ndarray, key: PRNGKeyArray) -> SplineBasis:
