@@ -97,8 +97,12 @@ def image_statistics(result: Json) -> Cells:
     ways = ("transductive", "support statistics")
     heading = ["run", "test tasks", *ways, "support statistics minus transductive"]
     return [heading] + [
-        [r["run"], f"{r['num_tasks']:,}", *(f"{r[way]['value']:.2f} ± {r[way]['value_ci95']:.2f}" for way in ways)]
-        + ["{difference:+.2f} ± {ci95:.2f}".format_map(r["support statistics minus transductive"])]
+        [
+            r["run"],
+            f"{r['num_tasks']:,}",
+            *(f"{r[way]['value']:.2f} ± {r[way]['value_ci95']:.2f}" for way in ways),
+            "{difference:+.2f} ± {ci95:.2f}".format_map(r["support statistics minus transductive"]),
+        ]
         for r in result["rows"]
     ]
 
