@@ -78,24 +78,26 @@ RETURNING = ("0: sinusoid line", "1/4: quadratic cubic", "1/2: sinusoid line", "
 
 PRESETS: dict[str, Preset] = {
     "toy-quick": Preset(
-        "HSML-A, four families of functions, 5 points, 6,000 meta-steps: about a minute", Config(Functions(), HSML_A, QUICK)
+        "HSML-A, four families of functions, 5 points, 6,000 meta-steps: about a minute",
+        Config(Functions(), HSML_A, QUICK),
     ),
     "toy-5shot": Preset("HSML, functions, 5 points: the paper's protocol (table 1)", Config(Functions(), HSML())),
-    "toy-10shot": Preset("HSML, functions, 10 points: the paper's protocol (table 1)", Config(Functions(shots=10), HSML())),
+    "toy-10shot": Preset(
+        "HSML, functions, 10 points: the paper's protocol (table 1)", Config(Functions(shots=10), HSML())
+    ),
     "toy-5shot-sorted": Preset(
         "HSML, same budget, 5 points, rows sorted in training too",
         Config(Functions(), HSML(embed=RecurrentEmbedding(row_order="sorted"))),
     ),
     "toy-5shot-best": Preset("HSML-A, same budget, 5 points", Config(Functions(), HSML_A, COSINE)),
-    "toy-10shot-best": Preset(
-        "HSML-A, same budget, 10 points", Config(Functions(shots=10), HSML_A, COSINE)
-    ),
+    "toy-10shot-best": Preset("HSML-A, same budget, 10 points", Config(Functions(shots=10), HSML_A, COSINE)),
     "images-1shot": Preset(
         "HSML, images of four datasets, 84 px, 1 shot: the paper's protocol (table 2), for a GPU",
         Config(Images(), IMAGE_HSML, IMAGE_TRAINING),
     ),
     "images-5shot": Preset(
-        "HSML, images of four datasets, 84 px, 5 shots: the paper's protocol (table 2), for a GPU", Config(Images(shots=5), IMAGE_HSML, FIVE_SHOT_TRAINING)
+        "HSML, images of four datasets, 84 px, 5 shots: the paper's protocol (table 2), for a GPU",
+        Config(Images(shots=5), IMAGE_HSML, FIVE_SHOT_TRAINING),
     ),
     "images-32-1shot": Preset(
         "HSML, the same datasets, 32 px, 1 shot, 10,000 meta-steps, augmented: without a GPU",

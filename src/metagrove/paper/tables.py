@@ -96,11 +96,13 @@ def image_statistics(result: Json) -> Cells:
     """Accuracy of runs on images, normalised by the query set (transductive) and by the support set."""
     ways = ("transductive", "support statistics")
     heading = ["run", "test tasks", *ways, "support statistics minus transductive"]
-    return [heading] + [
-        [r["run"], f"{r['num_tasks']:,}", *(f"{r[way]['value']:.2f} ± {r[way]['value_ci95']:.2f}" for way in ways)]
-        + ["{difference:+.2f} ± {ci95:.2f}".format_map(r["support statistics minus transductive"])]
-        for r in result["rows"]
-    ]
+    rows = []
+    for r in result["rows"]:
+        values = (f"{r[way]['value']:.2f} ± {r[way]['value_ci95']:.2f}" for way in ways)
+        paired = r["support statistics minus transductive"]
+        difference = f"{paired['difference']:+.2f} ± {paired['ci95']:.2f}"
+        rows.append([r["run"], f"{r['num_tasks']:,}", *values, difference])
+    return [heading, *rows]
 
 
 SHOTS = ("5-shot", "10-shot")
