@@ -14,7 +14,7 @@ from pathlib import Path
 from result import write_result
 
 from metagrove import files, load
-from metagrove.config.config import to_json
+from metagrove.config.encoding import to_json
 from metagrove.evaluation.summaries import image_statistics, learner_name
 from metagrove.training.folders import provenance
 
@@ -24,7 +24,7 @@ ABOUT = "accuracy of runs on images, in percent, normalised by the statistics of
 def measure(name, num_tasks, seed):
     """One run's row."""
     run, began = load(name), time.monotonic()
-    found = image_statistics(run, num_tasks=num_tasks, seed=seed)["statistics"]
+    found = files.as_json(image_statistics(run, num_tasks=num_tasks, seed=seed))
     return {
         "run": run.folder.name,
         "learner": learner_name(run),
