@@ -62,14 +62,32 @@ def test_links_lead_somewhere(path):
 def image_row(label, validation, **scores):
     """A row of a result as the tables about images read it."""
     values = {name: [float(one) for one in text.split()] for name, text in scores.items()}
-    families = {name: {"value": sum(them) / len(them), "value_ci95": 0.3} for name, them in values.items()}
+    steps = {"by_step": [], "ci95": [], "num_tasks": 2, "value_ci95": 0.3}
+    families = {name: {**steps, "value": sum(them) / len(them)} for name, them in values.items()}
     average = sum(one["value"] for one in families.values()) / len(families)
+    evaluation = {
+        **steps,
+        "metric": "accuracy",
+        "value": average,
+        "steps": 5,
+        "by_family": families,
+        "clustering": None,
+    }
     seed = {
-        "evaluation": {"metric": "accuracy", "value": average, "by_family": families},
+        **dict.fromkeys(("seed", "test_seed", "parameters", "meta_steps"), 0),
+        **{"config": {}, "provenance": {}, "training_seconds": 1.0},
+        "evaluation": evaluation,
+        "evaluation_4000": evaluation,
+        "paired_difference": {"difference": 0.0, "ci95": 0.0, "by_family": {}, "to": label},
         "checkpoint": {"validation": {"value": validation}},
         "scores": scores,
     }
-    return {"label": label, "preset": "images-1shot", "seeds": [seed]}
+    return {"label": label, "preset": "images-1shot", "mean_over_seeds": average, "seeds": [seed]}
+
+
+def image_result(rows):
+    """The result of an experiment with these rows."""
+    return files.from_json(ExperimentResult, {"experiment": "tiny", "about": "", "provenance": {}, "rows": rows})
 
 
 def test_a_method_is_shown_with_the_setting_that_validation_chose():
@@ -80,7 +98,7 @@ def test_a_method_is_shown_with_the_setting_that_validation_chose():
         image_row("MAML, falling step, 1-shot", 46.0, bird="49 50", fungi="38 39"),
         {**image_row("MAML, 5-shot", 70.0, bird="70 70", fungi="70 70"), "preset": "images-5shot"},
     ]
-    heading, hsml, maml = image_tables.chosen(files.from_json(ExperimentResult, {"rows": rows}))
+    heading, hsml, maml = image_tables.chosen(image_result(rows))
     assert heading[-1] == "minus HSML (ours)"
     assert hsml == ["HSML (ours)", "HSML (ours), 1-shot (of 2)", "50.0", "46.00 ± 0.21", ""]
     assert maml[:4] == ["MAML", "MAML, falling step, 1-shot (of 2)", "46.0", "44.00 ± 0.21"]
@@ -97,6 +115,6 @@ def test_variants_are_shown_under_their_own_names():
 
 def test_runs_on_one_dataset_each_are_one_line():
     rows = [image_row("MAML, bird alone", 50.0, bird="50 52"), image_row("MAML, fungi alone", 40.0, fungi="40 44")]
-    heading, line = image_tables.alone(files.from_json(ExperimentResult, {"rows": rows}))
+    heading, line = image_tables.alone(image_result(rows))
     assert heading == ["", "bird", "fungi", "average"]
     assert line == ["MAML, each alone", "51.00 ± 0.30", "42.00 ± 0.30", "46.50 ± 0.21"]
