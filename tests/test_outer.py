@@ -8,11 +8,11 @@ import pytest
 from conftest import LEARNERS
 
 from metagrove import Functions, outer
-from metagrove.outer import family_of, map_drawn, meta_gradient, num_groups, probe, task_keys, whole_task
+from metagrove.outer import Cut, family_of, map_drawn, meta_gradient, probe, task_keys, whole_task
 
 
-@pytest.mark.parametrize("in_flight", [1, 4, 5])
-def test_groups_give_the_same_gradient(in_flight):
+@pytest.mark.parametrize("in_flight", [1, 4, 5, 8])
+def test_blocks_give_the_same_gradient(in_flight):
     learner = LEARNERS["maml"]
     meta = learner.init(Functions().spec, key=jax.random.key(0))
     tasks = jax.vmap(Functions().sample)(jax.random.split(jax.random.key(1), 12))
@@ -22,9 +22,26 @@ def test_groups_give_the_same_gradient(in_flight):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole, parts)
 
 
-def test_groups_are_equal_and_small_enough():
-    cases = [(25, 400), (1600, 400), (25, 24), (7, 3), (12, 5)]
-    assert [num_groups(*case) for case in cases] == [1, 4, 5, 7, 3]
+def test_blocks_are_equal_and_small_enough():
+    cases = [(25, 400), (1600, 400), (25, 24), (7, 3), (12, 5), (25, 400, 4), (4, 1, 2), (3, 400, 8)]
+    cuts = [Cut.of(*case) for case in cases]
+    assert [(cut.blocks, cut.size) for cut in cuts] == [
+        (1, 25),
+        (4, 400),
+        (2, 13),
+        (3, 3),
+        (3, 4),
+        (4, 7),
+        (4, 1),
+        (3, 1),
+    ]
+
+
+def test_blocks_add_up_to_the_mean_without_what_fills_them_up():
+    cut, values = Cut.of(25, task_blocks=4), np.arange(25.0)
+    parts = [cut.mean(cut.block(jnp.asarray(values), i), i) for i in range(cut.blocks)]
+    assert cut.fills_up
+    assert float(sum(parts)) == pytest.approx(values.mean())
 
 
 def keep_prediction(task, predictor, info):

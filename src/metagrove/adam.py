@@ -64,3 +64,13 @@ def cosine_decay(rate: float, steps: ArrayLike) -> optax.Schedule:
         return rate * (0.5 * (1 + jnp.cos(jnp.minimum(count, last) * (math.pi * (1 / last)))))
 
     return schedule
+
+
+def linear_decay(rate: float, steps: ArrayLike) -> optax.Schedule:
+    """β (1 - t / T), where T may be data of a compiled function."""
+    last = jnp.maximum(jnp.asarray(steps, float), 1)
+
+    def schedule(count: Any) -> Array:
+        return rate * (1 - jnp.minimum(count, last) / last)
+
+    return schedule

@@ -5,7 +5,7 @@ keep(Tᵢ, adapt(Θ, support of Tᵢ))            `probe`, of tasks that are dra
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -46,6 +46,7 @@ def meta_gradient(
     key: PRNGKeyArray,
     trainable: Any = None,
     loss: str = "query",
+    progress: Float[Array, ""] | float = 1.0,
     task_chunk_size: int | None = None,
 ) -> Gradient:
     """The gradient of the mean loss of a batch of tasks.
@@ -57,59 +58,93 @@ def meta_gradient(
         key: Randomness of the learner.
         trainable: A tree of booleans: the leaves of `meta` to differentiate by; by default those the learner trains.
         loss: The loss of the training phase, see `Learner.phase_loss`.
-        task_chunk_size: The number of tasks computed at once; chunks follow each other.
+        progress: The part of the phase that is done, from 0 to 1.
+        task_chunk_size: Most tasks computed at once: a larger batch is cut into equal blocks that follow each other.
 
     Returns:
         The loss, the learner's metrics, and the gradient, 0 for leaves that are not trained.
     """
-    num_tasks = tasks.family.shape[0]
-    batch = tasks, jax.random.split(key, num_tasks)
-    groups = num_groups(num_tasks, task_chunk_size or num_tasks)
+    cut = Cut.of(tasks.family.shape[0], task_chunk_size)
+    how = {"key": key, "trainable": trainable, "loss": loss, "progress": progress}
+    gradient = block_gradient_fn(learner, meta, tasks, cut, **how)
+    if cut.blocks == 1:
+        return gradient(0)
+    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(gradient, 0))
+    return jax.lax.fori_loop(0, cut.blocks, lambda i, total: jax.tree.map(jnp.add, total, gradient(i)), zeros)
+
+
+class Cut(NamedTuple):
+    """How a batch is cut into blocks of one size, each of which is computed at once and on one device.
+
+    Blocks decide how sums are rounded; which devices compute them, and how many there are, does not.
+    """
+
+    num_tasks: int
+    blocks: int
+    size: int
+
+    @classmethod
+    def of(cls, num_tasks: int, task_chunk_size: int | None = None, task_blocks: int = 1) -> "Cut":
+        """At least `task_blocks` blocks of at most `task_chunk_size` tasks, as far as there are tasks."""
+        wanted = min(num_tasks, max(task_blocks, -(-num_tasks // (task_chunk_size or num_tasks))))
+        size = -(-num_tasks // wanted)
+        return cls(num_tasks, -(-num_tasks // size), size)
+
+    @property
+    def fills_up(self) -> bool:
+        """Whether the last block is filled up, by repeating the last task with weight 0."""
+        return self.blocks * self.size > self.num_tasks
+
+    def block(self, batch: Any, i: Any) -> Any:
+        """Block i of a batch: a tree of arrays with an axis of tasks."""
+        places = jnp.minimum(i * self.size + jnp.arange(self.size), self.num_tasks - 1)
+        return batch if self.blocks == 1 else jax.tree.map(lambda leaf: leaf[places], batch)
+
+    def mean(self, values: Float[Array, " size"], i: Any) -> Float[Array, ""]:
+        """What block i adds to the mean over all tasks."""
+        if self.fills_up:
+            values = jnp.where(i * self.size + jnp.arange(self.size) < self.num_tasks, values, 0)
+        return values.sum() / self.num_tasks
+
+
+def block_gradient_fn(
+    learner: Learner,
+    meta: Meta,
+    tasks: Any,
+    cut: Cut,
+    *,
+    key: PRNGKeyArray,
+    sample: Callable[[Any], Task] | None = None,
+    trainable: Any = None,
+    loss: str = "query",
+    progress: Float[Array, ""] | float = 1.0,
+) -> Callable[[Any], Gradient]:
+    """A function of a block's number: what its tasks add to the meta-gradient of a batch.
+
+    With `sample`, `tasks` are keys from which each block draws its own tasks.
+    """
+    batch = tasks, jax.random.split(key, cut.num_tasks)
     trained, fixed = eqx.partition(meta, learner.trainable(meta) if trainable is None else trainable)
-
-    def gradient(group: tuple[Task, Array]) -> Gradient:
-        return group_gradient(learner, trained, fixed, *group, loss=loss)
-
-    if groups == 1:
-        return gradient(batch)
-    grouped = jax.tree.map(lambda leaf: leaf.reshape(groups, num_tasks // groups, *leaf.shape[1:]), batch)
-
-    def add(total: Gradient, group: tuple[Task, Array]) -> tuple[Gradient, None]:
-        return jax.tree.map(jnp.add, total, gradient(group)), None
-
-    shapes = jax.eval_shape(gradient, jax.tree.map(lambda a: a[0], grouped))
-    total, _ = jax.lax.scan(add, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes), grouped)
-    return jax.tree.map(lambda leaf: leaf / groups, total)
-
-
-def group_gradient(
-    learner: Learner, trained: Meta, fixed: Meta, tasks: Task, keys: Key[Array, " tasks"], *, loss: str
-) -> Gradient:
-    """The gradient of tasks that are computed together."""
-
-    @eqx.filter_value_and_grad(has_aux=True)
-    def mean_loss(trained: Meta) -> tuple[Array, dict[str, Array]]:
-        meta = eqx.combine(trained, fixed)
-
-        def one(task: Task, key: PRNGKeyArray) -> tuple[Array, dict[str, Array]]:
-            return learner.phase_loss(loss, meta, task, key=key)
-
-        losses, metrics = over_tasks(one, tasks, keys)
-        return losses.mean(), jax.tree.map(jnp.mean, metrics)
-
-    (value, metrics), grads = mean_loss(trained)
     zeros = jax.tree.map(jnp.zeros_like, eqx.filter(fixed, eqx.is_inexact_array))
-    return value, metrics, eqx.combine(grads, zeros)
 
+    def gradient(i: Any) -> Gradient:
+        tasks, keys = cut.block(batch, i)
+        tasks = tasks if sample is None else jax.vmap(sample)(tasks)
 
-def num_groups(num_tasks: int, task_chunk_size: int) -> int:
-    """The least number of equal groups that are small enough."""
-    return next(n for n in range(1, num_tasks + 1) if num_tasks % n == 0 and num_tasks // n <= task_chunk_size)
+        @eqx.filter_value_and_grad(has_aux=True)
+        def mean_loss(trained: Meta) -> tuple[Array, dict[str, Array]]:
+            meta = eqx.combine(trained, fixed)
 
+            def one(task: Task, key: PRNGKeyArray) -> tuple[Array, dict[str, Array]]:
+                return learner.phase_loss(loss, meta, task, key=key, progress=progress)
 
-def sample_tasks(tasks: TaskDraw, keys: Key[Array, " n"]) -> Task:
-    """A task for each key, as a batch; to be compiled by the caller."""
-    return jax.vmap(tasks.sample)(keys)
+            losses, metrics = over_tasks(one, tasks, keys)
+            return cut.mean(losses, i), {name: cut.mean(values, i) for name, values in metrics.items()}
+
+        (value, metrics), grads = mean_loss(trained)
+        return value, metrics, eqx.combine(grads, zeros)
+
+    return gradient
 
 
 def task_keys(key: PRNGKeyArray, num_tasks: int) -> Key[Array, " n"]:
@@ -126,6 +161,7 @@ def probe(
     *,
     steps: int | None = None,
     task_chunk_size: int = BATCH,
+    assignments: Float[np.ndarray, "n k"] | None = None,
 ) -> Any:
     """Draw a task for each key, adapt to it without randomness, and keep something of each.
 
@@ -137,44 +173,52 @@ def probe(
         keep: What is kept of a task, its predictor and its info.
         steps: Inner steps; None is the number used in training.
         task_chunk_size: Most tasks that are worked on at once.
+        assignments: Each task's first-level assignment, in place of the learner's own.
 
     Returns:
         What `keep` returns, as NumPy arrays with a row for each task.
     """
-    return map_drawn(adapt_and_keep(learner, meta, keep, steps), tasks, keys, task_chunk_size=task_chunk_size)
+    fn = adapt_and_keep(learner, meta, keep, steps)
+    given = () if assignments is None else (assignments,)
+    return map_drawn(fn, tasks, keys, *given, task_chunk_size=task_chunk_size)
 
 
 def map_drawn(
-    fn: Callable[[Task], Any], tasks: TaskDraw, keys: Key[Array, " n"], *, task_chunk_size: int = BATCH
+    fn: Callable[..., Any], tasks: TaskDraw, keys: Key[Array, " n"], *beside: Any, task_chunk_size: int = BATCH
 ) -> Any:
     """`fn` of a task drawn for each key, batch after batch of one size, so that few numbers of tasks compile anew.
 
-    Arrays that `fn` needs belong into an `eqx.Partial`, where they are data and not part of the compiled program.
+    Arrays that `fn` needs belong into an `eqx.Partial`, where they are data and not part of the compiled program; those
+    with a row for each task come after the keys, and `fn` gets the task's row of each.
     """
     num_tasks = keys.shape[0]
     size = min(BATCH, num_tasks)
     batches = []
     for start in range(0, num_tasks, size):
         chosen = np.minimum(np.arange(start, start + size), num_tasks - 1)  # the last batch repeats its last task
-        batches.append(jax.device_get(_compiled_batch(fn, tasks, keys[chosen], task_chunk_size)))
+        rows = [jnp.asarray(each)[chosen] for each in beside]
+        batches.append(jax.device_get(_compiled_batch(fn, tasks, keys[chosen], task_chunk_size, *rows)))
     return jax.tree.map(lambda *each: np.concatenate(each)[:num_tasks], *batches)
 
 
-def map_batch(fn: Callable[[Task], Any], tasks: TaskDraw, keys: Key[Array, " n"], task_chunk_size: int) -> Any:
+def map_batch(
+    fn: Callable[..., Any], tasks: TaskDraw, keys: Key[Array, " n"], task_chunk_size: int, *beside: Array
+) -> Any:
     """`fn` of a task drawn for each key, all at once: part of a larger function that the caller compiles."""
-    return over_tasks(lambda key: fn(tasks.sample(key)), keys, task_chunk_size=task_chunk_size)
+    return over_tasks(lambda key, *rows: fn(tasks.sample(key), *rows), keys, *beside, task_chunk_size=task_chunk_size)
 
 
 _compiled_batch = eqx.filter_jit(map_batch)
 
 
-def adapt_and_keep(learner: Learner, meta: Meta, keep: Keep, steps: int | None = None) -> Callable[[Task], Any]:
+def adapt_and_keep(learner: Learner, meta: Meta, keep: Keep, steps: int | None = None) -> Callable[..., Any]:
     """The function of a task that `probe` maps."""
     return eqx.Partial(_adapt_and_keep, learner, meta, steps, keep)
 
 
-def _adapt_and_keep(learner: Learner, meta: Meta, steps: int | None, keep: Keep, task: Task) -> Any:
-    return keep(task, *learner.adapt(meta, task.support, steps=steps))
+def _adapt_and_keep(learner: Learner, meta: Meta, steps: int | None, keep: Keep, task: Task, *assignment: Array) -> Any:
+    given = {"assignment": assignment[0]} if assignment else {}
+    return keep(task, *learner.adapt(meta, task.support, steps=steps, **given))
 
 
 def whole_task(task: Task) -> Task:

@@ -29,7 +29,8 @@ from metagrove.training import loop as train_module
 from metagrove.training.growth import describe_growth, grow_if_called_for
 from metagrove.training.growth import grow as growth_module
 from metagrove.training.growth.detect import NoveltyDetector, Observation, RatioDetector, along_the_difference, welch_t
-from metagrove.training.loop import init_state, train
+from metagrove.training.loop import train
+from metagrove.training.phases import init_state
 from metagrove.training.records import BlockRecord, GrowthCause, GrowthState
 from metagrove.training.scores import Scores
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from conftest import LEARNERS, TINY
 
-from metagrove import files
+from metagrove import files, notes
 from metagrove.config.config import Phase, check_config
 from metagrove.errors import DivergedError, InputError, RunError
 from metagrove.losses import metric_of, mse
@@ -25,7 +25,9 @@ from metagrove.sources.source import Steady
 from metagrove.sources.stream import Stream
 from metagrove.training import checkpoint, folders, progress
 from metagrove.training import loop as train_module
-from metagrove.training.loop import init_state, run_block, train, validations
+from metagrove.training.block import run_block
+from metagrove.training.loop import train, validations
+from metagrove.training.phases import init_state
 from metagrove.training.records import BestCheckpoint, BlockRecord, GrowthState, TrainingProgress
 from metagrove.training.scores import Scores, best_step
 
@@ -54,8 +56,8 @@ def stop_after(monkeypatch, step):
     """As if Ctrl-C were pressed in the block that ends at `step`."""
     real = run_block
 
-    def block(*args):
-        result = real(*args)
+    def block(*args, **how):
+        result = real(*args, **how)
         if int(result[0].step) == step:
             signal.raise_signal(signal.SIGINT)
         return result
@@ -189,8 +191,8 @@ def test_a_nan_keeps_the_last_good_checkpoint(finished, tmp_path, monkeypatch):
     monkeypatch.undo()
     real = run_block
 
-    def poisoned(*args):
-        state, block = real(*args)
+    def poisoned(*args, **how):
+        state, block = real(*args, **how)
         return state, eqx.tree_at(lambda b: b.finite["loss"], block, jnp.asarray(False))
 
     monkeypatch.setattr(train_module, "run_block", poisoned)
@@ -306,12 +308,50 @@ def test_a_real_ctrl_c_leaves_cleanly_with_code_130(tmp_path):
     assert files.read_json(tmp_path / "r" / "last.json")["step"] >= 1000
 
 
-@pytest.mark.parametrize(("rate", "shown"), [(0.4, "0.40 steps/s  225 s left"), (130.6, "131 steps/s  1 s left")])
+@pytest.mark.parametrize(("rate", "shown"), [(0.4, "0.40 steps/s  200 s left"), (130.6, "131 steps/s  1 s left")])
 def test_progress_tells_slow_steps_from_none(rate, shown, capsys, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", -1.0)
+    monkeypatch.setattr(progress, "duration", lambda seconds: f"{seconds:.0f} s")
     with progress.Progress(100, start=0) as bar:
-        bar.show(BlockRecord(10, {"loss": 1.5}), steps_per_second=rate)
-    assert f"step 10/100  loss 1.5000  {shown}" in capsys.readouterr().err
+        bar.show(BlockRecord(10, {"loss": 1.5}), steps_per_second=0.01)  # it compiled, which says nothing of the rest
+        bar.show(BlockRecord(20, {"loss": 1.5}), steps_per_second=rate)
+    err = capsys.readouterr().err.splitlines()
+    assert err[0] == progress.COMPILING
+    assert err[1].endswith("loss 1.5000  compiled, time left is known after the next block")
+    assert err[2] == f"step 20/100  loss 1.5000  {shown}"
+
+
+def test_notes_are_not_wrapped_and_can_be_left_out(capsys):
+    line = "a long line " * 20
+    bar = progress.Progress(1, start=1)
+    bar.note(line)
+    assert capsys.readouterr().err == f"{line}\n"
+    try:
+        notes.set_verbosity(quiet=True)
+        progress.Progress(1, start=0).note(line)
+        notes.note(line)
+        assert capsys.readouterr().err == ""
+    finally:
+        notes.set_verbosity()
+
+
+def test_training_stops_when_validations_are_no_longer_better(tmp_path, monkeypatch, capsys):
+    """Validations of a worse and worse learner: the first is the best one."""
+    real, values = train_module.validate, iter(range(1, 99))
+
+    def worse(*args):
+        return dataclasses.replace(real(*args), value=float(next(values)))
+
+    monkeypatch.setattr(train_module, "validate", worse)
+    config = TINY.with_settings(patience=1, steps=80)
+    assert train(config, tmp_path)
+    assert [r.step for r in folders.read_metrics(tmp_path)] == [10, 20, 30, 40]
+    assert files.read_json(tmp_path / "best.json")["step"] == 20
+    assert "stopped at step 40: 1 validations without a better one" in capsys.readouterr().err
+    assert train(config, tmp_path, resume=True)  # there is nothing left to do
+    assert len(folders.read_metrics(tmp_path)) == 4
+    with pytest.raises(InputError, match="patience must be 0 or more"):
+        check_config(TINY.with_settings(patience=-1))
 
 
 def test_a_file_whose_keys_are_numbers_can_be_read_again(tmp_path):

@@ -16,12 +16,18 @@ import safetensors
 import safetensors.numpy
 
 from metagrove.config.migrate import array_names_of_format_1
+from metagrove.devices import is_first_process
 from metagrove.errors import RunError
 from metagrove.files import FORMAT, Json, read_json, write_atomically, write_json
 
 
 def save(folder: Path, name: str, tree: Any, about: Json) -> None:
-    """Write `name`.json and its arrays into `folder`; on any failure what was there before is still whole."""
+    """Write `name`.json and its arrays into `folder`; on any failure what was there before is still whole.
+
+    Of several processes that train together, the first writes.
+    """
+    if not is_first_process():
+        return
     arrays = safetensors.numpy.save({key: np.asarray(leaf, order="C") for key, leaf in named_leaves(tree).items()})
     checksum = hashlib.sha256(arrays).hexdigest()
     weights = f"{name}-{checksum[:12]}.safetensors"

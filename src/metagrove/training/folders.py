@@ -13,6 +13,7 @@ import filelock
 
 from metagrove import files
 from metagrove.config.migrate import migrate
+from metagrove.devices import is_first_process
 from metagrove.errors import InputError, RunError
 from metagrove.files import Json
 from metagrove.training.records import BlockRecord
@@ -41,7 +42,11 @@ def resolve(name: str | Path) -> Path:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Only one training at a time; the system lifts the lock of a process that died."""
+    """Only one training at a time; the system lifts the lock of a process that died. Of several processes that train
+    together, the first has the lock."""
+    if not is_first_process():
+        yield
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(folder / ".lock", timeout=0)
@@ -60,6 +65,8 @@ def locked(folder: Path) -> Iterator[None]:
 
 def create(folder: Path, config: Json, command: str) -> None:
     """Write run.json of a new run; an existing run is never overwritten."""
+    if not is_first_process():
+        return
     if (folder / "run.json").exists():
         raise InputError(f"{folder} already holds a run: go on with it (--resume), or choose another folder (--out)")
     files.write_json(folder / "run.json", {"format": files.FORMAT, "config": config, "provenance": provenance(command)})
@@ -113,6 +120,8 @@ def peak_memory_mb() -> float:
 
 def append_metrics(folder: Path, record: BlockRecord) -> None:
     """Add a line to metrics.jsonl."""
+    if not is_first_process():
+        return
     path = folder / "metrics.jsonl"
     try:
         with path.open("a", encoding="utf-8") as file:
@@ -132,5 +141,7 @@ def read_metrics(folder: Path) -> list[BlockRecord]:
 
 def cut_metrics(folder: Path, step: int) -> None:
     """Drop what was logged after the checkpoint that training goes on from."""
+    if not is_first_process():
+        return
     kept = [json.dumps(files.as_json(record)) for record in read_metrics(folder) if record.step <= step]
     files.write_atomically(folder / "metrics.jsonl", "".join(f"{line}\n" for line in kept).encode())

@@ -1,34 +1,44 @@
-"""What a person sees while training: a bar on a terminal, a plain line now and then elsewhere."""
+"""What a person sees while training: a bar on a terminal, a plain line now and then elsewhere.
+
+The first block of meta-steps compiles, so that its speed says nothing about the time left.
+"""
 
 import sys
 import time
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
+from metagrove.notes import is_quiet, is_verbose
 from metagrove.training.records import BlockRecord
 
 SECONDS_BETWEEN_LINES = 10.0
+COMPILING = "compiling the training step: about 15 s on two idle cores, less the next time"
 
 
 class Progress:
     """Loss, steps a second and time left, on standard error."""
 
-    def __init__(self, total: int, *, start: int):
-        self.console = Console(file=sys.stderr)
-        self.total = total
+    def __init__(self, total: int, *, start: int, begin: int = 0):
+        self.console = Console(file=sys.stderr, soft_wrap=True, quiet=is_quiet())
+        self.total, self.begin = total, begin
+        self.compiled = False
         self.bar = Bar(
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("loss {task.fields[loss]:.4f}"),
             TextColumn("{task.fields[rate]} steps/s"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}"),
             console=self.console,
-            disable=not self.console.is_terminal,
+            disable=is_quiet() or not self.console.is_terminal,
         )
-        self.row = self.bar.add_task("", total=total, completed=start, loss=float("nan"), rate="-")
+        fields: dict[str, Any] = {"loss": float("nan"), "rate": "-", "left": ""}
+        self.row = self.bar.add_task("", total=total - begin, completed=start - begin, **fields)
         self.last_line = time.monotonic()
+        if start < total:
+            self.note(COMPILING)
 
     def __enter__(self) -> "Progress":
         self.bar.start()
@@ -39,15 +49,23 @@ class Progress:
 
     def show(self, record: BlockRecord, *, steps_per_second: float) -> None:
         """After each block."""
-        rate = f"{steps_per_second:.{0 if steps_per_second >= 10 else 2}f}"
-        self.bar.update(self.row, completed=record.step, loss=record.means["loss"], rate=rate)
-        if not self.console.is_terminal and time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES:
-            left = (self.total - record.step) / steps_per_second
-            self.note(
-                f"step {record.step}/{self.total}  loss {record.means['loss']:.4f}  {rate} steps/s  {left:.0f} s left"
-            )
+        rate, left = "-", "compiled"
+        if self.compiled:
+            rate = f"{steps_per_second:.{0 if steps_per_second >= 10 else 2}f}"
+            left = f"{duration((self.total - record.step) / steps_per_second)} left"
+        first, self.compiled = not self.compiled, True
+        self.bar.update(self.row, completed=record.step - self.begin, loss=record.loss, rate=rate, left=left)
+        waited = time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES
+        if is_verbose() or (not self.console.is_terminal and waited):
+            speed = "compiled, time left is known after the next block" if first else f"{rate} steps/s  {left}"
+            self.note(f"step {record.step}/{self.total}  loss {record.loss:.4f}  {speed}")
 
     def note(self, line: str) -> None:
         """A line that stays."""
         self.last_line = time.monotonic()
         self.console.print(line, highlight=False)
+
+
+def duration(seconds: float) -> str:
+    """A time in seconds or minutes."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,6 +1,7 @@
 """What a run writes down while it is trained: a line of metrics.jsonl for each block, and its progress in last.json."""
 
 import dataclasses
+import math
 from typing import Literal
 
 from metagrove.files import FLAT, OMIT_NONE, json_key
@@ -58,11 +59,23 @@ class BlockRecord:
     """A line of metrics.jsonl: a block of meta-steps. The start of a stream has a line with its validation alone."""
 
     step: int
-    """The last meta-step of the block."""
+    """The last meta-step of the block; of a fit before the first meta-step, a number below 0, or 0 at its end."""
     means: dict[str, float] = dataclasses.field(default_factory=dict, metadata=FLAT)
-    """Means over the block of the loss, the norm of the gradient and the learner's own metrics."""
+    """Means over the block of the loss, the norm of the gradient and the learner's own metrics; of a fit, with its name
+    first, e.g. evidence_loss."""
     validation: ValidationRecord | None = dataclasses.field(default=None, metadata=OMIT_NONE)
     growth: GrowthEvent | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def loss(self) -> float:
+        """The mean of the loss that the block trained."""
+        own = (mean for name, mean in self.means.items() if name.endswith("_loss"))
+        return self.means["loss"] if "loss" in self.means else next(own, math.nan)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the block belongs to a fit before the first meta-step."""
+        return bool(self.means) and "loss" not in self.means
 
     @property
     def watched(self) -> Literal["accuracy", "loss"]:
@@ -98,10 +111,14 @@ class TrainingProgress:
     """What a run knows of itself, kept with its last checkpoint."""
 
     best: BestCheckpoint | None = None
+    not_better: int = 0
+    """Validations in a row since the best one."""
     seconds: float = 0.0
     """Time in training."""
     steps_per_second: float = 0.0
     """The rate of the fastest block, so that compiling is left out."""
     peak_memory_mb: float = 0.0
     """Of the process that needed most."""
+    devices: int = 1
+    """Devices that shared the tasks of a meta-step, last."""
     watch: GrowthState = GrowthState()

@@ -44,7 +44,7 @@ def validate(config: Config, meta: Meta, step: int | None = None) -> ValidationR
         ci95=float(ci95(values)),
         steps=chosen,
         by_family={name: float(of.mean()) for name, of in means.items() if len(of)} if len(names) > 1 else None,
-        nmi=None if agreement is None else agreement.nmi,
+        nmi=None if agreement is None or len(names) < 2 else agreement.nmi,
         shares=None if seen.shares is None else [float(share) for share in seen.shares.mean(0)],
     )
 

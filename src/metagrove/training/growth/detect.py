@@ -2,7 +2,8 @@
 
 `ratio` (paper, section 4.3) compares the training score of two windows: the loss as it is trained, ξ·L_r included, or
 the accuracy of a classifier. `novelty`, beyond the paper, compares the embeddings of two sets of tasks under one model,
-so that what training did in between has no part in it.
+so that what training did in between has no part in it. `evidence`, beyond the paper, asks whether tasks are of none of
+the known clusters (`mixture.novelty`): it has no threshold on a loss, and needs no earlier tasks.
 """
 
 import dataclasses
@@ -17,10 +18,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.config.config import Growth
 from metagrove.learner import Info, Learner, Meta, Predictor
+from metagrove.mixture.novelty import NONE, NONE_LOG_ODDS, NONE_MASS
 from metagrove.outer import probe
 from metagrove.sources.source import TaskDraw, TaskSchedule
 from metagrove.task import Task
 from metagrove.training.records import BlockRecord, GrowthCause, GrowthState
+
+CHANCE = 4.0
+"""Standard deviations of a binomial share beyond which it is not chance."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +123,40 @@ class NoveltyDetector:
         return GrowthCause("embedding", float(old.mean()), float(new.mean()), "novelty", t=welch_t(new, old))
 
 
+@dataclasses.dataclass(frozen=True)
+class EvidenceDetector:
+    """Grow when more tasks are of none of the known clusters than the prior mass π₀ of such tasks lets expect."""
+
+    window: int
+    """Meta-steps from one look to the next."""
+    num_tasks: int
+    """Tasks that are drawn as they come now."""
+
+    def observe(self, state: GrowthState, seen: Observation) -> tuple[GrowthState, GrowthCause | None]:
+        """Look at tasks at the end of a window, unless nothing could grow then."""
+        step = seen.record.step
+        if not seen.can_grow or step % self.window:
+            return state, None
+        share = self.share_of_none(seen)
+        chance = math.sqrt(NONE_MASS * (1 - NONE_MASS) / self.num_tasks)
+        cause = GrowthCause(NONE, NONE_MASS, share, "evidence", t=(share - NONE_MASS) / chance)
+        return dataclasses.replace(state, last_step=step), cause if share > NONE_MASS + CHANCE * chance else None
+
+    def share_of_none(self, seen: Observation) -> float:
+        """Of fresh tasks, the share for which "none of these" is likelier than all clusters."""
+        keys = jax.random.split(jax.random.fold_in(seen.key, 1), self.num_tasks)
+        tasks = seen.tasks.at(jnp.asarray(seen.record.step - 1, jnp.int32))
+        size = seen.task_chunk_size
+        found = probe(seen.learner, seen.meta, tasks, keys, keep_novelty, steps=0, task_chunk_size=size)
+        return float((found > NONE_LOG_ODDS).mean())
+
+
+def keep_novelty(task: Task, predictor: Predictor, info: Info) -> Float[Array, ""]:
+    """For `outer.probe`: the log Bayes factor of "none of these"."""
+    del task, predictor
+    return info.novelty[NONE]
+
+
 def embeddings(seen: Observation, tasks: TaskDraw, keys: Array) -> np.ndarray:
     """Embeddings of a fresh task for each key."""
     return probe(seen.learner, seen.meta, tasks, keys, keep_embedding, steps=0, task_chunk_size=seen.task_chunk_size)
@@ -152,5 +191,6 @@ def welch_t(first: np.ndarray, second: np.ndarray) -> float:
 DETECTORS: dict[str, Callable[[Growth], Detector]] = {
     "ratio": lambda growth: RatioDetector(growth.growth_window, growth.growth_threshold),
     "novelty": lambda growth: NoveltyDetector(growth.growth_window, growth.growth_t, growth.growth_probe),
+    "evidence": lambda growth: EvidenceDetector(growth.growth_window, growth.growth_probe),
 }
 """The detectors by name, made from the settings of growth."""

@@ -67,7 +67,7 @@ def add_cluster(
     place = None
     if start == "warm":
         place = place_of_worst(learner, meta, tasks, place_key, config.training.task_chunk_size)
-    return learner.grow(meta, opt_state, key=cluster_key, start=start, place=place)
+    return learner.grow(meta, opt_state, key=cluster_key, start=start, place=place, tasks=tasks)
 
 
 @eqx.filter_jit

@@ -1,0 +1,32 @@
+"""Lines for a person on standard error, as quiet or verbose as the logger "metagrove" is set.
+
+`metagrove --quiet` sets its level to WARNING, `--verbose` to DEBUG; in Python, `logging.getLogger("metagrove")` does.
+"""
+
+import logging
+import sys
+
+__all__ = ["is_quiet", "is_verbose", "note", "set_verbosity"]
+
+LOGGER = logging.getLogger("metagrove")
+
+
+def set_verbosity(*, quiet: bool = False, verbose: bool = False) -> None:
+    """Say nothing but errors and results, or more than usual."""
+    LOGGER.setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.NOTSET)
+
+
+def is_quiet() -> bool:
+    """Whether notes are left out."""
+    return LOGGER.level >= logging.WARNING
+
+
+def is_verbose() -> bool:
+    """Whether details are told as well."""
+    return 0 < LOGGER.level <= logging.DEBUG
+
+
+def note(line: str) -> None:
+    """Print a line to standard error, unless notes are left out."""
+    if not is_quiet():
+        print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,123 @@
+"""Which part of the training a step belongs to: a phase before the first meta-step, or the meta-steps themselves.
+
+A learner may be fitted before its first meta-step (`Learner.phases`). Steps of such a fit have numbers below 0: a fit
+of 3,000 steps runs from step -3,000 to step 0, where the meta-steps of the query loss begin. So one number says how far
+a run is, and `Training.steps` counts the same thing for every learner.
+"""
+
+import bisect
+import dataclasses
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int
+
+from metagrove.config.config import Config, Growth, Training
+from metagrove.keys import key_for
+from metagrove.learner import Learner, Meta, Phase
+from metagrove.sources.source import TaskSchedule
+
+
+class State(eqx.Module):
+    """All that the next meta-step needs."""
+
+    meta: Meta
+    opt_state: optax.OptState
+    step: Int[Array, ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of the training with one loss."""
+
+    phase: Phase
+    training: Training
+    """The settings of the outer loop in it."""
+    begin: int
+    end: int
+    fits: bool
+    """Whether it comes before the first meta-step."""
+
+
+def fit_ends(learner: Learner) -> list[int]:
+    """The step at which each phase before the first meta-step ends; the last of them is 0."""
+    lengths = [phase.steps for phase in learner.phases()]
+    return [end - sum(lengths) for end in itertools.accumulate(lengths)]
+
+
+def first_step(learner: Learner) -> int:
+    """The number of a run's first step."""
+    return -sum(phase.steps for phase in learner.phases())
+
+
+def part_at(learner: Learner, training: Training, step: int) -> Part:
+    """The part of the training that a step belongs to."""
+    if step < 0:
+        ends = fit_ends(learner)
+        number = bisect.bisect(ends, step)
+        phase = learner.phases()[number]
+        own = Training(task_chunk_size=training.task_chunk_size, schedule="cosine", growth=Growth())
+        own = dataclasses.replace(own, meta_batch=training.meta_batch, outer_lr=training.outer_lr, steps=phase.steps)
+        return Part(phase, with_own(own, phase), ends[number] - phase.steps, ends[number], fits=True)
+    if not training.phases:
+        return Part(Phase(), training, 0, training.steps, fits=False)
+    begins, phase = [0, *training.phase_ends()], training.phase_at(step)
+    number = bisect.bisect(begins, step, hi=len(begins) - 1)
+    return Part(phase, with_own(training, phase), begins[number - 1], begins[number], fits=False)
+
+
+def with_own(training: Training, phase: Phase) -> Training:
+    """The settings with the phase's own learning rate and meta-batch, where it has them."""
+    return dataclasses.replace(
+        training,
+        outer_lr=phase.outer_lr or training.outer_lr,
+        meta_batch=phase.meta_batch or training.meta_batch,
+    )
+
+
+def init_state(config: Config, step: int = 0) -> State:
+    """A state as at the beginning of the part that `step` belongs to, decided by the seed alone.
+
+    The states within a part have its structure and shapes.
+    """
+    learner, training = config.learner, config.training
+    meta = learner.init(config.source.spec, key=key_for("init", training.seed))
+    return begin_part(config, meta, step)
+
+
+def begin_part(config: Config, meta: Meta, step: int) -> State:
+    """The state with which a part begins, given the meta-parameters so far."""
+    part = part_at(config.learner, config.training, step)
+    if part.fits:
+        meta = config.learner.begin_phase(part.phase.loss, meta, key=phase_key(config, part.begin, "begin"))
+    opt_state = part.training.optimizer().init(eqx.filter(meta, eqx.is_inexact_array))
+    return State(meta, opt_state, jnp.asarray(step, jnp.int32))
+
+
+def end_fit(config: Config, state: State, tasks: TaskSchedule) -> tuple[Config, State]:
+    """What training goes on with after a phase before the first meta-step: the learner may have other clusters."""
+    step = int(state.step)
+    part = part_at(config.learner, config.training, step - 1)
+    first = tasks.at(jnp.zeros((), jnp.int32))
+    now = first, first if config.source.has_phases else config.source.split("validation")  # of families that have come
+    key = phase_key(config, part.begin, "end")
+    learner, meta = config.learner.end_phase(part.phase.loss, state.meta, *now, key=key)
+    config = dataclasses.replace(config, learner=learner)
+    return config, begin_part(config, meta, step)
+
+
+def started(config: Config, tasks: TaskSchedule) -> State:
+    """The start of a run after the learner's data-dependent initialisation."""
+    meta = config.learner.init(config.source.spec, key=key_for("init", config.training.seed))
+    now = tasks.at(jnp.zeros((), jnp.int32))
+    meta = config.learner.data_dependent_init(meta, now, key=key_for("start", config.training.seed))
+    return begin_part(config, meta, first_step(config.learner))
+
+
+def phase_key(config: Config, begin: int, moment: str) -> Array:
+    """The random key of the begin or the end of a phase before the first meta-step."""
+    key = jax.random.fold_in(key_for("start", config.training.seed), 1 - begin)
+    return jax.random.fold_in(key, moment == "end")

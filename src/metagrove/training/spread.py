@@ -1,0 +1,123 @@
+"""Meta-steps whose tasks are spread over devices, with a result that does not depend on their number.
+
+A meta-batch is cut into blocks of tasks, and each device computes the blocks that are its own:
+
+    every device:  gradients of its own blocks   ->   gather   ->   sum over all blocks in their order, update   -> ...
+
+All arithmetic is one compiled program for a single device, the same for every number of devices; between two calls
+values are moved and nothing is computed. A program that is compiled for several devices at once is optimised
+differently and rounds differently, even where a device computes the same.
+"""
+
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh
+from jaxtyping import Array, Bool, Float
+
+from metagrove.devices import gather_rows, local_places, shares
+from metagrove.training.phases import State
+from metagrove.training.step import Block, Data, Recipe, step_gradient_fn, updated
+
+Rows = Float[Array, "blocks n"]
+"""The gradient of each block with its loss and metrics, raveled; those of other devices' blocks are 0."""
+
+
+class Progress(eqx.Module):
+    """The state with what was seen since the first meta-step of a call: sums, and whether the last were finite."""
+
+    state: State
+    sums: dict[str, Float[Array, ""]]
+    finite: dict[str, Bool[Array, ""]]
+
+
+def run_spread(mesh: Mesh, recipe: Recipe, data: Data, state: State, stop: int) -> tuple[State, Block]:
+    """Meta-steps up to `stop`, or up to the first that is not finite, with the blocks spread over a mesh."""
+    arrays, static = eqx.partition((data, state), is_array)
+    leaves, structure = jax.tree.flatten(static)
+    advance, empty = compiled_step(recipe, structure, tuple(leaves), shapes_of(arrays))
+    own, places, first = shares(recipe.cut.blocks, mesh.size), local_places(mesh), int(state.step)
+    given, progress, rows = {}, {}, {}
+    for place, device in places.items():
+        given[place] = jax.device_put((arrays[0], np.int32(own[place].start)), device)
+        progress[place], rows[place] = jax.device_put(empty(jax.tree.map(jnp.copy, arrays[1])), device)
+    for step in range(first, stop + 1):  # the first call computes a gradient alone, the last one updates alone
+        update, counts = np.bool_(step > first), {place: len(own[place]) if step < stop else 0 for place in places}
+        args = {
+            place: (given[place], progress[place], rows[place], update, np.int32(counts[place])) for place in places
+        }
+        found = call_all(advance, args, compiles=step == first)
+        progress = {place: one[0] for place, one in found.items()}
+        rows = gather_rows({place: one[1] for place, one in found.items()}, mesh)
+    after = progress[min(places)]
+    count = jnp.maximum(after.state.step - first, 1)
+    return eqx.combine(after.state, static[1]), Block(jax.tree.map(lambda s: s / count, after.sums), after.finite)
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether a leaf is data of the compiled program."""
+    return isinstance(leaf, jax.Array | np.ndarray)
+
+
+def call_all(fn: Callable[..., Any], args: dict[int, tuple[Any, ...]], *, compiles: bool) -> dict[int, Any]:
+    """A call for each place; those that compile do so side by side, the others return before their work is done."""
+    if not compiles or len(args) == 1:
+        return {place: fn(*each) for place, each in args.items()}
+    with ThreadPoolExecutor(len(args)) as pool:
+        return dict(zip(args, pool.map(lambda each: fn(*each), args.values()), strict=True))
+
+
+def shapes_of(tree: Any) -> Any:
+    """The shapes of a tree of arrays, as something that can be compared and hashed."""
+    leaves, structure = jax.tree.flatten(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree))
+    return structure, tuple(leaves)
+
+
+@functools.lru_cache(maxsize=32)
+def compiled_step(
+    recipe: Recipe, structure: Any, leaves: tuple[Any, ...], shapes: Any
+) -> tuple[Callable[..., tuple[Progress, Rows]], Callable[[Any], tuple[Progress, Rows]]]:
+    """The program of a device, and what it starts from: no sums, no gradients."""
+    static_data, static_state = jax.tree.unflatten(structure, leaves)
+    num_blocks = recipe.cut.blocks
+
+    def gradient_fn(data: Any, state: Any) -> Callable[[Any], Any]:
+        return step_gradient_fn(recipe, eqx.combine(data, static_data), eqx.combine(state, static_state))
+
+    like = jax.eval_shape(lambda data, state: gradient_fn(data, state)(0), *jax.tree.unflatten(*shapes))
+    flat, unravel = ravel_pytree(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), like))
+
+    def advance(given: Any, progress: Progress, rows: Rows, update: Array, count: Array) -> tuple[Progress, Rows]:
+        (data, first), state = given, eqx.combine(progress.state, static_state)
+        total = functools.reduce(jnp.add, [rows[i] for i in range(num_blocks)])
+        new, seen = updated(recipe, eqx.combine(data, static_data), state, unravel(total))
+        progress = followed(progress, eqx.filter(new, is_array), seen, update)
+        gradient, ok = gradient_fn(data, progress.state), jnp.stack(list(progress.finite.values())).all()
+
+        def put(i: Array, rows: Rows) -> Rows:
+            return rows.at[first + i].set(ravel_pytree(gradient(first + i))[0])
+
+        return progress, jax.lax.fori_loop(0, jnp.where(ok, count, 0), put, jnp.zeros_like(rows))
+
+    def empty(state: Any) -> tuple[Progress, Rows]:
+        names = ["loss", "gradient_norm", *like[1]]
+        sums, finite = {name: jnp.zeros(()) for name in names}, {name: jnp.ones((), bool) for name in names}
+        return Progress(state, sums, finite), jnp.zeros((num_blocks, flat.size), flat.dtype)
+
+    return jax.jit(advance, donate_argnums=(1,)), empty
+
+
+def followed(progress: Progress, new: State, seen: dict[str, Array], update: Array) -> Progress:
+    """The progress after a meta-step, if one was made and all before it were finite; its update, if it is finite."""
+    made = update & jnp.stack(list(progress.finite.values())).all()
+    finite = {name: jnp.where(made, jnp.isfinite(seen[name]), was) for name, was in progress.finite.items()}
+    ok = made & jnp.stack(list(finite.values())).all()
+    sums = {name: was + jnp.where(made, seen[name], 0) for name, was in progress.sums.items()}
+    return Progress(jax.tree.map(lambda n, o: jnp.where(ok, n, o), new, progress.state), sums, finite)
