@@ -3,7 +3,7 @@
 θ⁰ = initialisation,   θᵗ⁺¹ = θᵗ + update(∇L(θᵗ)),   path = (θ⁰, ..., θᵏ)
 
 The update rule is an optax transformation: SGD, learned learning rates (Meta-SGD), masked SGD (MT-Net), Stein
-variational gradient descent (BMAML), Adam.
+variational gradient descent (BMAML), Adam, a learned recurrent net (meta-learner LSTM).
 """
 
 import dataclasses
@@ -37,48 +37,53 @@ def clipped(rule: UpdateRule, largest: float) -> UpdateRule:
 
 
 def descend(
-    loss_fn: Callable[[Params], Float[Array, ""]],
+    loss_fn: Callable[..., Float[Array, ""]],
     params: Params,
     rule: UpdateRule,
     steps: int,
     *,
     first_order: bool = False,
     updates_per_step: int = 1,
+    batches: Any = None,
 ) -> tuple[Params, Params]:
     """Take k gradient steps from an initialisation; differentiable to any order.
 
     Args:
-        loss_fn: Maps parameters to a scalar loss.
+        loss_fn: Maps parameters, and with `batches` the batch of the step, to a scalar loss.
         params: The initialisation θ⁰, a pytree of arrays.
-        rule: Update rule.
+        rule: Update rule; one that takes extra arguments is given the loss as `value`.
         steps: Number of steps k.
         first_order: Treat each gradient as a constant, so that the meta-gradient needs no second derivatives.
         updates_per_step: Number of updates that count as one step.
+        batches: A pytree with one entry of its first axis for each step, e.g. minibatches.
 
     Returns:
         The last parameters θᵏ, and the path θ⁰ ... θᵏ stacked along a new first axis.
     """
 
-    def update(_: Any, carry: tuple[Params, Any]) -> tuple[Params, Any]:
+    rule = optax.with_extra_args_support(rule)
+
+    def update(carry: tuple[Params, Any], batch: Any) -> tuple[Params, Any]:
         params, rule_state = carry
-        grads = jax.grad(loss_fn)(params)
-        grads = jax.lax.stop_gradient(grads) if first_order else grads
-        updates, rule_state = rule.update(grads, rule_state, params)
+        loss, grads = jax.value_and_grad(loss_fn)(params, *(() if batches is None else (batch,)))
+        loss, grads = jax.lax.stop_gradient((loss, grads)) if first_order else (loss, grads)
+        updates, rule_state = rule.update(grads, rule_state, params, value=loss)
         return optax.apply_updates(params, updates), rule_state
 
-    def step(carry: tuple[Params, Any], _: None) -> tuple[tuple[Params, Any], Params]:
+    def step(carry: tuple[Params, Any], batch: Any) -> tuple[tuple[Params, Any], Params]:
         many = updates_per_step > 1
-        carry = jax.lax.fori_loop(0, updates_per_step, update, carry) if many else update(None, carry)
+        again = lambda _, carry: update(carry, batch)  # noqa: E731
+        carry = jax.lax.fori_loop(0, updates_per_step, again, carry) if many else update(carry, batch)
         return carry, carry[0]
 
     carry = params, rule.init(params)
     if 0 < steps <= MAX_UNROLLED_STEPS:
         visited = [params]
-        for _ in range(steps):
-            carry, params = step(carry, None)
+        for number in range(steps):
+            carry, params = step(carry, jax.tree.map(lambda leaf, i=number: leaf[i], batches))
             visited.append(params)
         return params, jax.tree.map(lambda *each: jnp.stack(each), *visited)
-    (last, _), later = jax.lax.scan(step, carry, length=steps)
+    (last, _), later = jax.lax.scan(step, carry, batches, length=steps)
     path = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), params, later)
     return last, path
 
@@ -90,7 +95,7 @@ def adapt_net(
     rule: UpdateRule,
     steps: int,
     *,
-    adapts: Any = eqx.is_inexact_array,
+    adapts: Any = None,
     **how: Any,
 ) -> tuple[Predictor, Predictor]:
     """Adapt a net to a support set with `descend`.
@@ -101,12 +106,14 @@ def adapt_net(
         loss: Inner loss, a function of (prediction, y, mask).
         rule: Update rule.
         steps: Number of inner steps.
-        adapts: Which arrays of the net are adapted: a pytree of booleans (see `trainable_mask`) or a predicate.
+        adapts: Which arrays of the net are adapted: a pytree of booleans (see `trainable_mask`) or a predicate; by
+            default the net's own `adapted_mask`, or all floating-point arrays if it has none.
         **how: Passed to `descend`.
 
     Returns:
         The adapted net, and the nets along the path, stacked along a new first axis.
     """
+    adapts = getattr(net, "adapted_mask", eqx.is_inexact_array) if adapts is None else adapts
     params, fixed = eqx.partition(net, adapts)
 
     def support_loss(params: Params) -> Float[Array, ""]:

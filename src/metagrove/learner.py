@@ -14,11 +14,12 @@ many. A learner with clusters also takes `adapt(..., assignment=p)`, the first l
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.errors import InputError
@@ -38,6 +39,22 @@ GrowthStart = Literal["random", "warm"]
 """How a new cluster starts."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A part of the training with a loss of its own, in which some of the meta-parameters are trained."""
+
+    steps: int = 0
+    """Meta-steps of the phase; 0 for all that are left."""
+    trains: tuple[str, ...] = ()
+    """Fields of the meta-parameters that are trained, e.g. embed; all, if none is named."""
+    loss: str = "query"
+    """The loss: query, or another one that the learner has, e.g. HSML's reconstruction."""
+    outer_lr: float = 0.0
+    """Outer learning rate (β) of the phase; 0 for that of the training."""
+    meta_batch: int = 0
+    """Number of tasks per meta-step of the phase; 0 for that of the training."""
+
+
 class Info(eqx.Module):
     """What one adaptation reports; nothing of it is needed to predict.
 
@@ -47,6 +64,7 @@ class Info(eqx.Module):
         metrics: Scalars to log, by name.
         task_embedding: The task embedding g, shape (d,); None for a learner that does not embed tasks.
         assignments: Soft assignment of each level; empty for a learner without clusters.
+        novelty: How unlike others the task is, by name of a measure; empty for a learner that does not tell.
     """
 
     path: Predictor
@@ -57,6 +75,26 @@ class Info(eqx.Module):
     task_embedding: Float[Array, " d"] | None = None
     assignments: tuple[Float[Array, "_ _"], ...] = ()
     """p^{k→k'} of each level, rows summing to 1; empty for a learner without clusters."""
+    novelty: dict[str, Float[Array, ""]] = eqx.field(default_factory=dict)
+    """Measures that are larger for a task unlike others, e.g. its negative log evidence; `serve` ranks each among the
+    validation tasks."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterFunctions:
+    """Priors over functions of the nodes of one level, in the units of y.
+
+    Args:
+        x: Inputs, shape (n, d).
+        mean: Mean function of each node, shape (nodes, n, outputs).
+        std: Standard deviation of the functions, without noise; the same shape.
+        draws: Functions drawn from each prior, shape (nodes, draws, n, outputs).
+    """
+
+    x: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+    draws: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +107,9 @@ class Learner(abc.ABC):
 
     loss: LossFn = mse
     """Inner and query loss: (prediction, y, mask) to a scalar."""
+
+    any_ways: ClassVar[bool] = False
+    """Whether the meta-parameters serve tasks of any number of classes, so that training tasks may have more."""
 
     @abc.abstractmethod
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Meta:
@@ -112,6 +153,52 @@ class Learner(abc.ABC):
         del tasks, key
         return meta
 
+    def phases(self) -> tuple[Phase, ...]:
+        """Return the phases that come before the first meta-step, such as the fit of clusters; by default none.
+
+        Each has an optimiser of its own, Adam with cosine decay over its steps. Their steps are not meta-steps of the
+        query loss: `Training.steps` does not count them, and in records they have numbers below 0.
+
+        Returns:
+            The phases in order, each with a number of steps, the fields it trains and the name of its loss.
+        """
+        return ()
+
+    def begin_phase(self, name: str, meta: Meta, *, key: PRNGKeyArray) -> Meta:
+        """Prepare the meta-parameters for one of `phases`, e.g. by stacking several random starts.
+
+        It is traceable, and the shapes it returns depend on those of `meta` alone, so that a checkpoint can be read.
+
+        Args:
+            name: Name of the loss of the phase.
+            meta: The meta-parameters, in the shapes of `init`.
+            key: Random key.
+
+        Returns:
+            The meta-parameters as the phase trains them; by default the same.
+        """
+        del name, key
+        return meta
+
+    def end_phase(
+        self, name: str, meta: Meta, tasks: Any, validation: Any, *, key: PRNGKeyArray
+    ) -> "tuple[Learner, Meta]":
+        """Finish one of `phases`, e.g. by choosing among several starts.
+
+        Args:
+            name: Name of the loss of the phase.
+            meta: The meta-parameters as the phase trained them.
+            tasks: Draws training tasks by `tasks.sample(key)`.
+            validation: Draws validation tasks.
+            key: Random key.
+
+        Returns:
+            The learner, whose number of clusters may have changed (see `with_clusters`), and the meta-parameters in
+            the shapes of its `init`; by default both as they were.
+        """
+        del name, tasks, validation, key
+        return self, meta
+
     def trainable(self, meta: Meta) -> Any:
         """Select the leaves of the meta-parameters that are trained.
 
@@ -124,7 +211,7 @@ class Learner(abc.ABC):
         return jax.tree.map(eqx.is_inexact_array, meta)
 
     def phase_loss(
-        self, name: str, meta: Meta, task: Task, *, key: PRNGKeyArray
+        self, name: str, meta: Meta, task: Task, *, key: PRNGKeyArray, progress: Float[Array, ""] | float = 1.0
     ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
         """Compute the loss of one task in a training phase.
 
@@ -133,6 +220,7 @@ class Learner(abc.ABC):
             meta: The meta-parameters.
             task: The task.
             key: Random key.
+            progress: The part of the phase that is done, from 0 to 1, e.g. for a schedule of the loss.
 
         Returns:
             The loss, and metrics to log.
@@ -140,6 +228,7 @@ class Learner(abc.ABC):
         Raises:
             InputError: If the learner has no loss of that name.
         """
+        del progress
         if name != "query":
             raise InputError(f"{type(self).__name__} has no training loss {name!r}: use 'query'")
         loss, info = self.meta_loss(meta, task, key=key)
@@ -157,6 +246,11 @@ class Learner(abc.ABC):
     def clusters(self) -> tuple[int, ...]:
         """The number of task clusters of each level, K^1 ... K^L; empty for a learner without clusters."""
         return ()
+
+    @property
+    def judges_novelty(self) -> bool:
+        """Whether `Info.novelty` has "none of these", the log Bayes factor of a task of no known cluster."""
+        return False
 
     def with_clusters(self, clusters: tuple[int, ...]) -> "Learner":
         """Return the same learner with other numbers of clusters, as a checkpoint records them.
@@ -190,6 +284,7 @@ class Learner(abc.ABC):
         key: PRNGKeyArray,
         start: GrowthStart = "random",
         place: Float[Array, " d"] | None = None,
+        tasks: Any = None,
     ) -> "tuple[Learner, Meta, Any]":
         """Add a cluster to the first level.
 
@@ -199,6 +294,7 @@ class Learner(abc.ABC):
             key: Random key of the new cluster.
             start: How the new cluster is initialised: "random" as in the paper, or "warm" at `place`.
             place: With "warm", the new centre, in the space of the other centres.
+            tasks: Draws tasks as they come now, by `tasks.sample(key)`.
 
         Returns:
             The grown learner, its meta-parameters and the state of the optimiser.
@@ -216,6 +312,34 @@ class Learner(abc.ABC):
 
         Returns:
             Centres of shape (K, d); None for a learner without centres.
+        """
+        return None
+
+    def cluster_groups(self, meta: Meta, num_groups: int) -> Float[np.ndarray, "k g"] | None:
+        """Group the first-level clusters by cutting the dendrogram, of a learner that merges them pair by pair.
+
+        Args:
+            meta: The meta-parameters.
+            num_groups: Number of nodes to cut the dendrogram to.
+
+        Returns:
+            1 where a cluster belongs to a group, shape (K, groups); None for a learner without a dendrogram.
+        """
+        return None
+
+    def cluster_functions(
+        self, meta: Meta, x: np.ndarray, *, num_draws: int, key: PRNGKeyArray
+    ) -> "tuple[ClusterFunctions, ...] | None":
+        """Describe each node of every level by the functions that its prior gives, of a learner with such priors.
+
+        Args:
+            meta: The meta-parameters.
+            x: Inputs at which the functions are evaluated, shape (n, d).
+            num_draws: Number of functions drawn from each prior.
+            key: Random key of the draws; all nodes use the same random numbers.
+
+        Returns:
+            The functions of the nodes of each level, the root last; None for a learner without priors over functions.
         """
         return None
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from metagrove.errors import InputError
 from metagrove.hsml.cluster import DistanceClusters, Hierarchy
-from metagrove.task import unpadded
+from metagrove.task import Spec, unpadded
 
 TUPLES = [(4, 2, 1), (2, 2, 1), (6, 3, 1), (8, 4, 2, 1), (8, 4, 4, 1), (10, 2, 1), (5, 1), (1,)]
 
 
 def hierarchy(clusters=(4, 2, 1), dim=3, scales=(1.5, 0.7), seed=0):
-    return DistanceClusters(clusters, scales)(dim, key=jax.random.key(seed))
+    return DistanceClusters(clusters, scales)(dim, spec=Spec((1,), 1), key=jax.random.key(seed))
 
 
 NO_ROWS = unpadded(jnp.zeros((0, 1)), jnp.zeros((0, 1)))

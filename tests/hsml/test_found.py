@@ -23,7 +23,9 @@ from metagrove.hsml.relative import UNIT, EmbeddingNormalizer
 from metagrove.sources.source import Source
 from metagrove.task import Spec, Task, unpadded
 from metagrove.training import loop
-from metagrove.training.loop import run_block, started, train
+from metagrove.training.block import run_block
+from metagrove.training.loop import train
+from metagrove.training.phases import started
 
 LEARNER = HSML(
     net=TINY_NET,

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import LEARNERS, TINY_NET
+from conftest import LEARNERS, TINY_NET, hsml
 
 from metagrove import HSML, MAML, Functions
 from metagrove.hsml.gate import NoGate, ParameterGate
@@ -102,15 +102,15 @@ def test_whole_forward_pass_is_embed_then_cluster_then_gate_on_g_and_h():
 
 
 def test_without_gate_and_reconstruction_it_is_maml_exactly():
-    hsml = dataclasses.replace(LEARNERS["hsml-gru"], gate=NoGate(), reconstruction_weight=0.0, inner_lr=0.01)
-    maml = MAML(net=TINY_NET, inner_steps=hsml.inner_steps, inner_lr=0.01)
-    meta = hsml.init(SPEC, key=jax.random.key(0))
+    ungated = dataclasses.replace(LEARNERS["hsml-gru"], gate=NoGate(), reconstruction_weight=0.0, inner_lr=0.01)
+    maml = MAML(net=TINY_NET, inner_steps=ungated.inner_steps, inner_lr=0.01)
+    meta = ungated.init(SPEC, key=jax.random.key(0))
     task = Functions().sample(jax.random.key(5))
 
     def loss_of(learner):
         return jax.jit(jax.value_and_grad(lambda meta: learner.meta_loss(meta, task, key=jax.random.key(1))[0]))
 
-    loss, grads = loss_of(hsml)(meta)
+    loss, grads = loss_of(ungated)(meta)
     maml_loss, maml_grads = loss_of(maml)(meta.net)
     assert float(loss) == float(maml_loss)
     jax.tree.map(np.testing.assert_array_equal, grads.net, maml_grads)
@@ -139,3 +139,63 @@ def test_query_never_reaches_the_embedding():
     other = dataclasses.replace(task, query=jax.tree.map(lambda rows: rows[:3], task.query), family=task.family + 1)
     infos = [learner.meta_loss(meta, t, key=jax.random.key(1))[1] for t in (task, other)]
     np.testing.assert_array_equal(infos[0].task_embedding, infos[1].task_embedding)
+
+
+SUPPORT = unpadded(jnp.array([[1.0], [2.0], [-1.0]]), jnp.array([[0.5], [1.0], [2.0]]))
+
+
+def first_net(learner, meta):
+    """θ₀ᵢ of one task, and what the gate read."""
+    _, info = learner.adapt(meta, SUPPORT, steps=0)
+    return jax.tree.map(lambda leaf: leaf[0], info.path), info
+
+
+def test_a_directly_generated_initialisation_is_a_layer_with_the_shared_one_as_its_bias():
+    learner = hsml(embed="mean", gate="direct")
+    meta = learner.init(SPEC, key=jax.random.key(3))
+    net, info = first_net(learner, meta)
+    assert meta.gate.layer.bias is None
+    place = np.concatenate([info.task_embedding, meta.cluster(info.task_embedding, SUPPORT).root_repr])
+    shared, _ = jax.flatten_util.ravel_pytree(meta.net)
+    generated = place @ np.array(meta.gate.layer.weight) + np.array(shared)
+    np.testing.assert_allclose(jax.flatten_util.ravel_pytree(net)[0], generated, rtol=1e-5, atol=1e-6)
+
+
+def test_film_modulates_hidden_layers_and_inner_steps_leave_its_codes_alone():
+    learner = hsml(embed="mean", gate="film", inner_lr=0.01)
+    meta = learner.init(SPEC, key=jax.random.key(3))
+    adapted, info = learner.adapt(meta, SUPPORT)
+    place = np.concatenate([info.task_embedding, meta.cluster(info.task_embedding, SUPPORT).root_repr])
+    (layer,) = meta.gate.layers
+    gamma, beta = np.split(place @ np.array(layer.weight) + np.array(layer.bias), 2)
+    np.testing.assert_allclose(info.path.codes[0], np.tile(np.concatenate([gamma, beta]), (3, 1)), rtol=1e-5)
+    assert float(jnp.abs(adapted.net.weights[0] - meta.net.weights[0]).max()) > 0
+    before = np.array(SUPPORT.x) @ np.array(meta.net.weights[0]) + np.array(meta.net.biases[0])
+    hidden = np.maximum(before * (1 + gamma) + beta, 0)
+    output = hidden @ np.array(meta.net.weights[1]) + np.array(meta.net.biases[1])
+    np.testing.assert_allclose(first_net(learner, meta)[0](SUPPORT.x), output, rtol=1e-4, atol=1e-6)
+
+
+def test_without_clusters_the_gate_reads_the_task_embedding_alone():
+    learner = hsml(embed="mean", cluster="none")
+    meta = learner.init(SPEC, key=jax.random.key(3))
+    net, info = first_net(learner, meta)
+    weight = np.array(meta.gate.layer.weight)
+    assert weight.shape[0] == learner.embed.task_dim == len(info.task_embedding)
+    gate = 1 / (1 + np.exp(-(np.array(info.task_embedding) @ weight)))
+    flat, _ = jax.flatten_util.ravel_pytree(meta.net)
+    np.testing.assert_allclose(jax.flatten_util.ravel_pytree(net)[0], np.array(flat) * gate, rtol=1e-5)
+    assert (learner.clusters, learner.cluster_centers(meta), info.assignments[0].tolist()) == ((1,), None, [[1.0]])
+    assert hsml(cluster="none", clusters=(4, 1)).validation_errors() == [
+        "clusters must be (1,) without clustering, got (4, 1)"
+    ]
+
+
+def test_the_last_state_replaces_the_mean_of_the_outputs():
+    learner = hsml(row_order="sorted")
+    meta = learner.init(SPEC, key=jax.random.key(3))
+    rows = meta.embed.embed_examples(SUPPORT)
+    outputs, _ = meta.embed.aggregator.encode(rows, SUPPORT.mask)
+    last = hsml(row_order="sorted", summary="last").init(SPEC, key=jax.random.key(3)).embed.aggregator
+    np.testing.assert_allclose(meta.embed.aggregator(rows, SUPPORT.mask)[0], outputs.mean(0), rtol=1e-6)
+    np.testing.assert_array_equal(last(rows, SUPPORT.mask)[0], outputs[-1])

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from metagrove.mixture.predictor import predictor_of
 from metagrove.mixture.prior import Mixture
 from metagrove.nets.basis import LinearBasis
 from metagrove.task import unpadded
@@ -61,7 +62,7 @@ def test_likelihood_and_predictions_are_those_of_mixed_lm(fitted):
         total += float(posterior.log_evidence[0])
         effects = np.asarray(mixture.factor[0, :, 0]) @ np.asarray(posterior.coordinates[0])
         np.testing.assert_allclose(effects, np.asarray(result.random_effects[name]), atol=1e-3)
-        predictions[firm == name] = np.asarray(posterior(rows.x))[:, 0]
+        predictions[firm == name] = np.asarray(predictor_of(posterior)(rows.x))[:, 0]
     assert total == pytest.approx(result.llf, abs=0.02)
     np.testing.assert_allclose(predictions, np.asarray(result.fittedvalues), atol=2e-3)
 

@@ -10,12 +10,12 @@ from metagrove.errors import InputError
 from metagrove.nets.conv4 import EPSILON, Conv4, Conv4Net, convolve
 from metagrove.nets.layers import without_head
 from metagrove.nets.mlp import MLP
+from metagrove.nets.modulation import Modulated
 from metagrove.nets.per_example import per_example
 from metagrove.nets.predictors import BindsSupport, HasLayers, HasStd, bind_support, plain_layers
 from metagrove.rivals.bmaml import Particles
 from metagrove.rivals.matching_net import Matched
 from metagrove.rivals.mt_net import Transformed
-from metagrove.rivals.mumomaml import Modulated
 from metagrove.rivals.neural_process import Conditioned
 from metagrove.rivals.protonet import Prototypes
 from metagrove.task import Spec, unpadded

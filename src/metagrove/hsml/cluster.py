@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -13,12 +13,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.errors import InputError
-from metagrove.hsml.embed import Embedder
+from metagrove.learner import Phase
 from metagrove.nets.linear import xavier
 from metagrove.sources.source import TaskDraw
-from metagrove.task import Examples
+from metagrove.task import Examples, Spec, Task
 
 __all__ = [
+    "CenterClustering",
     "ClusterModule",
     "Clustering",
     "DistanceClusters",
@@ -34,7 +35,7 @@ __all__ = [
 class ClusteredMeta(Protocol):
     """Of HSML's meta-parameters, what a cluster part may look at."""
 
-    embed: Embedder
+    embed: Any
     cluster: Any
 
 
@@ -75,11 +76,19 @@ class Placement(eqx.Module):
 
     task_embedding: Float[Array, " d"]
     """g, or what stands for the single task in its place."""
-    root_repr: Float[Array, " d"]
+    root_repr: Float[Array, " h"]
     """h^L."""
     assignments: Assignments
     penalty: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros(()))
     """Added to the training loss."""
+    masses: Float[Array, " nodes"] | None = None
+    """P_v of every node of a dendrogram, the leaves first and the root last; None for clusters by distance."""
+    coordinates: Float[Array, "k r"] | None = None
+    """ε̂ of the task in the prior of each leaf."""
+    inner_coordinates: Float[Array, "inner s"] | None = None
+    """ε̂ in the prior of each other node."""
+    novelty: dict[str, Float[Array, ""]] = eqx.field(default_factory=dict)
+    """How far the task is of none of these clusters; empty for clusters by distance."""
 
 
 def climb(
@@ -161,15 +170,17 @@ class Clustering(abc.ABC):
 
     clusters: tuple[int, ...] = (4, 2, 1)
     """K^1 ... K^L, the number of clusters of each level; the last is the root."""
-    scales: tuple[float, ...] = (math.sqrt(2), 1.0)
-    """σ of each level, the last one repeated as needed."""
+
+    has_coordinates: ClassVar[bool] = False
+    """Whether a placement has masses and coordinates, so that a task needs no embedding."""
 
     @abc.abstractmethod
-    def __call__(self, dim: int, *, key: PRNGKeyArray) -> ClusterModule:
+    def __call__(self, dim: int, *, spec: Spec, key: PRNGKeyArray) -> ClusterModule:
         """Initialise the cluster module.
 
         Args:
             dim: Size d of the task embedding.
+            spec: Shapes of the inputs and targets.
             key: Random key.
 
         Returns:
@@ -189,6 +200,64 @@ class Clustering(abc.ABC):
         """
         del tasks, key
         return meta.cluster
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Return the phases in which the clusters are fitted before the first meta-step; by default none.
+
+        Returns:
+            The phases, see `Learner.phases`; the field that they train is `cluster`.
+        """
+        return ()
+
+    def begin_phase(self, cluster: Any, *, key: PRNGKeyArray) -> Any:
+        """Prepare the cluster module for its fit; see `Learner.begin_phase`.
+
+        Args:
+            cluster: The cluster module.
+            key: Random key.
+
+        Returns:
+            The module that is fitted; by default the same.
+        """
+        del key
+        return cluster
+
+    def phase_loss(
+        self, name: str, cluster: Any, task: Task, *, progress: Float[Array, ""] | float
+    ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+        """Compute the loss of one task in the fit; see `Learner.phase_loss`.
+
+        Args:
+            name: Name of the loss.
+            cluster: The cluster module as it is fitted.
+            task: The task.
+            progress: The part of the phase that is done, from 0 to 1.
+
+        Returns:
+            The loss, and metrics to log.
+
+        Raises:
+            InputError: If there is no loss of that name.
+        """
+        del cluster, task, progress
+        raise InputError(f"{type(self).__name__} has no training loss {name!r}: use 'query' or 'reconstruction'")
+
+    def end_phase(
+        self, cluster: Any, tasks: TaskDraw, validation: TaskDraw, *, key: PRNGKeyArray
+    ) -> "tuple[Clustering, Any]":
+        """Finish the fit; see `Learner.end_phase`.
+
+        Args:
+            cluster: The cluster module as it was fitted.
+            tasks: Draws training tasks.
+            validation: Draws validation tasks.
+            key: Random key.
+
+        Returns:
+            The part, whose number of clusters may have changed, and its module; by default both as they were.
+        """
+        del tasks, validation, key
+        return self, cluster
 
     def frozen(self, meta: ClusteredMeta) -> tuple[Any, ...]:
         """Select the parts of the meta-parameters that are not trained; by default none.
@@ -220,19 +289,33 @@ class Clustering(abc.ABC):
         Returns:
             A message for each setting that cannot be used.
         """
-        del task_dim
-        positive = bool(self.scales) and min(self.scales) > 0
-        return cluster_errors(self.clusters) + ([] if positive else [f"scales must be positive, got {self.scales}"])
+        needs_embedding = task_dim == 0 and not self.has_coordinates
+        missing = ["embed none gives clusters by distance nothing to measure: use --cluster evidence"]
+        return cluster_errors(self.clusters) + (missing if needs_embedding else [])
 
 
 @dataclasses.dataclass(frozen=True)
-class DistanceClusters(Clustering):
+class CenterClustering(Clustering):
+    """Abstract base class of clusters by distance to centres."""
+
+    scales: tuple[float, ...] = (math.sqrt(2), 1.0)
+    """σ of each level, the last one repeated as needed."""
+
+    def validation_errors(self, task_dim: int) -> list[str]:
+        positive = bool(self.scales) and min(self.scales) > 0
+        wrong = [] if positive else [f"scales must be positive, got {self.scales}"]
+        return super().validation_errors(task_dim) + wrong
+
+
+@dataclasses.dataclass(frozen=True)
+class DistanceClusters(CenterClustering):
     """The paper's clusters: soft assignments by distance to learned centres, eqs. (6)-(7).
 
     p^{k→k'} = softmax_{k'}( -‖(h^k - c_{k'}) / σ‖² / 2 ) and h^{k'} = Σ_k p^{k→k'} tanh(W^{k'} h^k + b^{k'}).
     """
 
-    def __call__(self, dim: int, *, key: PRNGKeyArray) -> Hierarchy:
+    def __call__(self, dim: int, *, spec: Spec, key: PRNGKeyArray) -> Hierarchy:
+        del spec
         return Hierarchy(draw_levels(self.clusters, dim, self.scales, key=key))
 
 

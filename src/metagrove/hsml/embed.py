@@ -6,7 +6,7 @@ aggregator; each draws an `Embedder`.
 
 import abc
 import dataclasses
-from typing import Literal
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -19,10 +19,18 @@ from metagrove.nets.encoder import ImageEncoder, ImageFeatures, make_example_net
 from metagrove.nets.linear import Linear
 from metagrove.nets.order import RowOrder, read_rows
 from metagrove.nets.pooling import PoolingAggregator
-from metagrove.nets.recurrent import RecurrentAggregator
+from metagrove.nets.recurrent import RecurrentAggregator, Summary
 from metagrove.task import Examples, Spec
 
-__all__ = ["AttentionEmbedding", "Embedder", "Embedding", "PoolingEmbedding", "RecurrentEmbedding"]
+__all__ = [
+    "AttentionEmbedding",
+    "Embedder",
+    "Embedding",
+    "EmptyEmbedder",
+    "NoEmbedding",
+    "PoolingEmbedding",
+    "RecurrentEmbedding",
+]
 
 Aggregator = RecurrentAggregator | PoolingAggregator | AttentionAggregator
 
@@ -144,13 +152,15 @@ class RecurrentEmbedding(Embedding):
     """Order in which the rows are read in training: a random permutation, or sorted (beyond the paper)."""
     test_permutations: int = 16
     """With random order, the seeded permutations of the sorted rows whose embeddings are averaged at test."""
+    summary: Summary = "mean"
+    """What of the encoder is g: the mean of its outputs, eq. (5), or its last state (the paper's ablation A2b)."""
 
     @property
     def reading(self) -> tuple[RowOrder, int]:
         return self.row_order, self.test_permutations
 
     def aggregator(self, in_dim: int, *, key: PRNGKeyArray) -> RecurrentAggregator:
-        return RecurrentAggregator(in_dim, self.task_dim, self.cell, key=key)
+        return RecurrentAggregator(in_dim, self.task_dim, self.cell, self.summary, key=key)
 
     def validation_errors(self) -> list[str]:
         return super().validation_errors() + check_at_least_one(self, "test_permutations")
@@ -184,3 +194,43 @@ class AttentionEmbedding(Embedding):
         wrong = f"task_dim must be a multiple of attention_heads, got {self.task_dim} and {self.attention_heads}"
         counts = check_at_least_one(self, "attention_layers", "attention_heads")
         return super().validation_errors() + counts + ([] if fits else [wrong])
+
+
+class EmptyEmbedder(eqx.Module):
+    """g of size 0."""
+
+    def __call__(
+        self, support: Examples, *, key: PRNGKeyArray | None = None
+    ) -> tuple[Float[Array, " d"], Float[Array, ""]]:
+        """An empty vector, and a reconstruction loss of 0."""
+        del support, key
+        return jnp.zeros(0), jnp.zeros(())
+
+
+@dataclasses.dataclass(frozen=True)
+class NoEmbedding:
+    """No task embedding: for clusters that read the support set themselves (`EvidenceClusters`); beyond the paper."""
+
+    task_dim: ClassVar[int] = 0
+    """The size of the task embedding."""
+
+    def __call__(self, spec: Spec, *, key: Key[Array, "2"]) -> EmptyEmbedder:
+        """Initialise the embedder.
+
+        Args:
+            spec: Shapes of the inputs and targets.
+            key: Two random keys, not used.
+
+        Returns:
+            A module whose task embedding is empty.
+        """
+        del spec, key
+        return EmptyEmbedder()
+
+    def validation_errors(self) -> list[str]:
+        """List the problems of the settings, one line each.
+
+        Returns:
+            Nothing: there are no settings.
+        """
+        return []

@@ -21,8 +21,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.errors import InputError
 from metagrove.hsml.cluster import (
+    CenterClustering,
     ClusteredMeta,
-    Clustering,
     Level,
     Placement,
     climb,
@@ -33,7 +33,7 @@ from metagrove.hsml.embed import Embedder
 from metagrove.hsml.relative import EmbeddingNormalizer
 from metagrove.nets.linear import Linear
 from metagrove.sources.source import TaskDraw
-from metagrove.task import Examples
+from metagrove.task import Examples, Spec
 
 __all__ = ["FoundClusters", "FoundHierarchy", "SplitHalfEmbeddings", "find_clusters", "signal_map"]
 
@@ -78,7 +78,7 @@ class FoundHierarchy(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class FoundClusters(Clustering):
+class FoundClusters(CenterClustering):
     """Clusters found by k-means before training, on what two halves of a support set agree on; beyond the paper.
 
     A data-dependent initialisation finds a projection of the task embedding, its normaliser and the first centres;
@@ -90,7 +90,8 @@ class FoundClusters(Clustering):
     projection_scale: float = 1.0
     """Multiplies the projected embedding. A small scale lets the gate rely on the clusters."""
 
-    def __call__(self, dim: int, *, key: PRNGKeyArray) -> FoundHierarchy:
+    def __call__(self, dim: int, *, spec: Spec, key: PRNGKeyArray) -> FoundHierarchy:
+        del spec
         return FoundHierarchy(
             draw_levels(self.clusters, dim, self.scales, key=key),
             EmbeddingNormalizer(dim),

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.hsml.cluster import Clustering, Level, Placement, climb, draw_levels, placement_sizes
-from metagrove.task import Examples
+from metagrove.hsml.cluster import CenterClustering, Level, Placement, climb, draw_levels, placement_sizes
+from metagrove.task import Examples, Spec
 
 __all__ = ["EmbeddingNormalizer", "NormalizedHierarchy", "RelativeClusters", "neg_log_density"]
 
@@ -84,11 +84,12 @@ def neg_log_density(level: Level, point: Float[Array, " d"]) -> Float[Array, ""]
 
 
 @dataclasses.dataclass(frozen=True)
-class RelativeClusters(Clustering):
+class RelativeClusters(CenterClustering):
     """Clusters by distance relative to the std of the task embeddings, which the centres track; beyond the paper.
 
     The first level assigns z = (g - m) / 3s, where m and s track the mean and the std of g.
     """
 
-    def __call__(self, dim: int, *, key: PRNGKeyArray) -> NormalizedHierarchy:
+    def __call__(self, dim: int, *, spec: Spec, key: PRNGKeyArray) -> NormalizedHierarchy:
+        del spec
         return NormalizedHierarchy(draw_levels(self.clusters, dim, self.scales, key=key), EmbeddingNormalizer(dim))

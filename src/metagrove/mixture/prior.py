@@ -15,7 +15,7 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from metagrove.mixture.gaussian import LOG_2PI, factorize, log_density
 from metagrove.nets.basis import Basis
@@ -91,7 +91,7 @@ class Mixture(eqx.Module):
 
 
 class Posterior(eqx.Module):
-    """A task seen through the mixture; as a predictor it gives the posterior mean of y."""
+    """A task seen through the mixture; `mixture.predictor` makes a predictor of it."""
 
     mixture: Mixture
     probabilities: Float[Array, " k"]
@@ -103,31 +103,15 @@ class Posterior(eqx.Module):
     log_evidence: Float[Array, " k"]
     """ℓ_k."""
 
-    def __call__(self, x: Float[Array, "n d"], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n o"]:
-        """μ = Σ_k p_k μ_k,   μ_k = φ(x)ᵀ(m_k + L_k ε̂_k)."""
-        del mask
-        weights = self.mixture.mean + jnp.einsum("kfor,kr->kfo", self.mixture.factor, self.coordinates)
-        blended = jnp.einsum("k,kfo->fo", self.probabilities, weights)
-        return self._in_units_of_y(self.mixture.basis(x) @ blended)
+    @property
+    def cluster_weights(self) -> Float[Array, "k f o"]:
+        """m_k + L_k ε̂_k."""
+        return self.mixture.mean + jnp.einsum("kfor,kr->kfo", self.mixture.factor, self.coordinates)
 
-    def mean_and_std(self, x: Float[Array, "n d"]) -> tuple[Float[Array, "n o"], Float[Array, "n o"]]:
-        """μ and the standard deviation of a new y, by the law of total variance over clusters:
-
-        σ² = Σ_k p_k (‖φᵀL_k C_k‖² + (μ_k - μ)²) + s²
-        """
-        mixture, p = self.mixture, self.probabilities
-        phi = mixture.basis(x)
-        designs = jnp.einsum("nf,kfor->knor", phi, mixture.factor)
-        means = jnp.einsum("nf,kfo->kno", phi, mixture.mean) + jnp.einsum("knor,kr->kno", designs, self.coordinates)
-        mean = jnp.einsum("k,kno->no", p, means)
-        within = jnp.square(jnp.einsum("knor,krq->knoq", designs, self.root)).sum(-1)
-        variance = jnp.einsum("k,kno->no", p, within + jnp.square(means - mean[None]))
-        std = jnp.sqrt(variance + jnp.exp(2 * mixture.log_noise)[None])
-        return self._in_units_of_y(mean), std * mixture.y_scale[None]
-
-    def _in_units_of_y(self, values: Float[Array, "n o"]) -> Float[Array, "n o"]:
-        shift, scale = jax.lax.stop_gradient((self.mixture.y_shift, self.mixture.y_scale))
-        return values * scale[None] + shift[None]
+    @property
+    def mean_weights(self) -> Float[Array, "f o"]:
+        """W̄ = Σ_k p_k (m_k + L_k ε̂_k)."""
+        return jnp.einsum("k,kfo->fo", self.probabilities, self.cluster_weights)
 
 
 def standardized(mixture: Mixture, y: Float[Array, "n o"]) -> Float[Array, "n o"]:

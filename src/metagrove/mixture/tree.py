@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from metagrove.errors import InputError
+from metagrove.errors import DivergedError, InputError
 from metagrove.mixture.prior import Mixture
 from metagrove.task import Examples
 
@@ -86,14 +86,43 @@ def level_assignments(
 
 
 @eqx.filter_jit
-def evidence_of(mixture: Mixture, rows: Examples) -> Float[Array, "tasks k"]:
-    """ℓ_k of each task (a batch of rows)."""
-    return jax.lax.map(mixture.log_evidence, rows, batch_size=BATCH)
+def evidence_of_one(mixture: Mixture, rows: Examples) -> Float[Array, " tasks"]:
+    """ℓ of each task (a batch of rows) under a mixture of one cluster."""
+    return jax.lax.map(lambda one: mixture.log_evidence(one)[0], rows, batch_size=BATCH)
 
 
 def evidence_matrix(mixture: Mixture, rows: Examples) -> Float[np.ndarray, "tasks k"]:
-    """The same in double precision."""
-    return np.asarray(evidence_of(mixture, rows), np.float64)
+    """ℓ_k of each task (a batch of rows), in double precision.
+
+    Cluster after cluster, with columns of 0 in L up to `node_rank`, so that one compiled function serves any number of
+    clusters, leaves and merged ones.
+    """
+    wide = _widen(mixture)
+    columns = [evidence_of_one(pick(wide, [k]), rows) for k in range(mixture.num_clusters)]
+    return np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
+
+
+def mean_log_marginal(mixture: Mixture, rows: Examples) -> float:
+    """Mean over tasks (a batch of rows) of log p(y); NaN of a mixture that is not finite."""
+    with np.errstate(invalid="ignore"):
+        return float(np.logaddexp.reduce(evidence_matrix(mixture, rows) + log_masses(mixture), axis=1).mean())
+
+
+def choose_start(starts: Mixture, rows: Examples) -> tuple[Mixture, Float[np.ndarray, " starts"]]:
+    """Of mixtures stacked along a first axis the one with the largest evidence of tasks, and the mean of each.
+
+    Args:
+        starts: The mixtures; one that is not finite is never chosen.
+        rows: Validation tasks, a batch of rows.
+
+    Raises:
+        DivergedError: If none is finite.
+    """
+    each = [jax.tree.map(lambda leaf, i=i: leaf[i], starts) for i in range(starts.logits.shape[0])]
+    scores = np.asarray([mean_log_marginal(one, rows) for one in each])
+    if not np.isfinite(scores).any():
+        raise DivergedError("no start of the evidence clusters stayed finite: train anew with a lower --fit-lr")
+    return each[int(np.where(np.isfinite(scores), scores, -np.inf).argmax())], scores
 
 
 def log_masses(mixture: Mixture) -> Float[np.ndarray, " k"]:
@@ -203,11 +232,25 @@ def _merge(nodes: Mixture, log_mass: np.ndarray, first: int, second: int) -> Mix
     )
 
 
-def _widen(mixture: Mixture) -> Mixture:
-    """The same mixture with columns of 0 in L, room for what merges add."""
+def node_rank(mixture: Mixture) -> int:
+    """Columns of L at every node of a dendrogram: those of the leaves, and room for what merges add."""
     _, features, outputs, rank = mixture.factor.shape
-    extra = max(min(features * outputs, MERGED_RANK) - rank, 0)
+    return max(rank, min(features * outputs, MERGED_RANK))
+
+
+def _widen(mixture: Mixture) -> Mixture:
+    """The same mixture with columns of 0 in L."""
+    extra = node_rank(mixture) - mixture.factor.shape[-1]
     return dataclasses.replace(mixture, factor=jnp.pad(mixture.factor, [(0, 0)] * 3 + [(0, extra)]))
+
+
+def chain(mixture: Mixture) -> Tree:
+    """A dendrogram by number, in the shapes of one that is found: each merge adds the next cluster."""
+    num = mixture.num_clusters
+    children = np.asarray([(num + merge - 1 if merge else 0, merge + 1) for merge in range(num - 1)], int)
+    nodes = _widen(mixture)
+    repeats = [*range(num), *[0] * (num - 1)]
+    return Tree(children.reshape(-1, 2), np.zeros(num - 1), pick(nodes, repeats))
 
 
 def _append(nodes: Mixture, node: Mixture) -> Mixture:

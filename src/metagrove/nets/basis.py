@@ -11,6 +11,7 @@ and the learned one is a net of all inputs.
 import abc
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from typing import Literal
 
 import equinox as eqx
@@ -39,6 +40,11 @@ class Basis(eqx.Module):
     @abc.abstractmethod
     def amplitudes(self) -> np.ndarray:
         """How large the coefficient of each feature is expected to be, (f,): scales a random start."""
+
+    def redraw(self, key: PRNGKeyArray) -> "Basis":
+        """The same features with what is random about them drawn anew."""
+        del key
+        return self
 
     @property
     def num_features(self) -> int:
@@ -140,6 +146,10 @@ class LearnedBasis(Basis):
             hidden = jax.nn.silu(hidden) if layer < last else hidden
         return with_constant(hidden)
 
+    def redraw(self, key: PRNGKeyArray) -> "LearnedBasis":
+        sizes = [self.weights[0].shape[0], *(weight.shape[1] for weight in self.weights)]
+        return LearnedBasis(self.shift, self.scale, *draw_net(sizes, key=key))
+
     def amplitudes(self) -> np.ndarray:
         num_features = 1 + self.biases[-1].shape[0]
         return np.full(num_features, num_features**-0.5)
@@ -214,14 +224,18 @@ def make_spline(settings: BasisSettings, rows: np.ndarray, key: PRNGKeyArray) ->
 
 
 def make_learned(settings: BasisSettings, rows: np.ndarray, key: PRNGKeyArray) -> LearnedBasis:
-    """Inputs of std 1; He weights, biases N(0, ½²)."""
+    """Inputs of std 1, and a random net."""
     shift, scale = as_arrays(rows.mean(0), nonzero(rows.std(0), rows))
-    sizes = (rows.shape[1], *settings.hidden, settings.features)
+    return LearnedBasis(shift, scale, *draw_net((rows.shape[1], *settings.hidden, settings.features), key=key))
+
+
+def draw_net(sizes: Sequence[int], *, key: PRNGKeyArray) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """Weights and biases of a net with these layer sizes: He weights, biases N(0, ½²)."""
     keys = jax.random.split(key, 2 * len(sizes))
     shapes = list(itertools.pairwise(sizes))
     weights = tuple(jax.random.normal(k, s) * (2 / s[0]) ** 0.5 for k, s in zip(keys, shapes, strict=False))
     biases = tuple(0.5 * jax.random.normal(k, s[1:]) for k, s in zip(keys[len(sizes) :], shapes, strict=False))
-    return LearnedBasis(shift, scale, weights, biases)
+    return weights, biases
 
 
 BASES = {"linear": make_linear, "chebyshev": make_chebyshev, "spline": make_spline, "learned": make_learned}

@@ -7,6 +7,7 @@ the support set, and it does not.
 """
 
 import dataclasses
+import itertools
 from typing import Any, Literal
 
 import equinox as eqx
@@ -16,7 +17,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.errors import InputError, check_at_least_one
 from metagrove.nets.convolution import conv, im2col
-from metagrove.nets.layers import AfterLayer
+from metagrove.nets.layers import AfterLayer, activation, require_relu
 from metagrove.nets.linear import xavier
 from metagrove.nets.max_pool import max_pool
 from metagrove.nets.predictors import PlainLayers, Statistics
@@ -37,6 +38,8 @@ class Conv4(eqx.Module):
     context: Examples | None = None
     """The support set whose statistics are used; without it, those of the images that are looked at."""
     statistics: Literal["batch", "support"] = eqx.field(static=True, default="batch")
+    softplus: float = eqx.field(static=True, default=0.0)
+    """κ of the activation, 0 for ReLU."""
 
     def __call__(
         self,
@@ -61,7 +64,7 @@ class Conv4(eqx.Module):
             return self.blocks(x, mask, after_layer)[0]
         _, of_support = self.blocks(self.context.x, self.context.mask, after_layer)
         for layer, (kernel, normalisation) in enumerate(zip(self.kernels, of_support, strict=True)):
-            x = activate(conv(x, kernel), normalisation, layer, after_layer)
+            x = self.activate(conv(x, kernel), normalisation, layer, after_layer)
         return x.reshape(len(x), -1)
 
     def blocks(
@@ -73,8 +76,23 @@ class Conv4(eqx.Module):
             values, mean, variance = convolve(x, kernel, mask, pixels=layer == 0)
             scale = jax.lax.rsqrt(jnp.maximum(variance, 0) + EPSILON)  # E[x²] - E[x]² may round below 0
             found.append((scale, bias - mean * scale))
-            x = activate(values, found[-1], layer, after_layer)
+            x = self.activate(values, found[-1], layer, after_layer)
         return x.reshape(len(x), -1), tuple(found)
+
+    def activate(
+        self,
+        values: Float[Array, "n h w c"],
+        normalisation: Normalisation,
+        layer: int,
+        after_layer: AfterLayer | None,
+    ) -> Float[Array, "n _ _ c"]:
+        """Normalise, pool and apply the activation.
+
+        A positive scale and a shift change no order: without a hook it pools first, which leaves a quarter.
+        """
+        if after_layer is None:
+            return activation(affine(max_pool(values), *normalisation), self.softplus)
+        return activation(max_pool(after_layer(layer, affine(values, *normalisation))), self.softplus)
 
     def bind_support(self, support: Examples, statistics: Statistics | None = None) -> "Conv4":
         """The net that normalises by this support set's statistics, or by those of the set it is called on."""
@@ -90,6 +108,7 @@ class Conv4(eqx.Module):
                 "a net that normalises by the images it is asked for has no plain layers: adapt with "
                 'statistics="support"'
             )
+        require_relu(self.softplus)
         _, of_support = self.blocks(self.context.x, self.context.mask, after_layer)
         both = zip(self.kernels, of_support, strict=True)
         blocks = tuple((kernel * scale[None, None, None], shift) for kernel, (scale, shift) in both)
@@ -110,18 +129,6 @@ class Conv4(eqx.Module):
         *blocks, head = values
         parts = (tuple(blocks), tuple(blocks), head, head)
         return eqx.tree_at(lambda net: (net.kernels, net.biases, net.head_weight, net.head_bias), self, parts)
-
-
-def activate(
-    values: Float[Array, "n h w c"], normalisation: Normalisation, layer: int, after_layer: AfterLayer | None
-) -> Float[Array, "n _ _ c"]:
-    """Normalise, pool and cut off below 0.
-
-    A positive scale and a shift change no order: without a hook it pools first, which leaves a quarter.
-    """
-    if after_layer is None:
-        return jax.nn.relu(affine(max_pool(values), *normalisation))
-    return jax.nn.relu(max_pool(after_layer(layer, affine(values, *normalisation))))
 
 
 def convolve(
@@ -162,8 +169,12 @@ class Conv4Net:
     """Channels of each block of the base net."""
     blocks: int = 4
     """Its blocks; each halves the image."""
+    widths: tuple[int, ...] = ()
+    """Channels of each block, if they differ: one number per block, in place of `filters` and `blocks`."""
     statistics: Literal["batch", "support"] = "batch"
     """Whose mean and variance normalise: those of the set that is looked at, or always the support set's."""
+    softplus: float = 0.0
+    """κ of the activation softplus(κx)/κ, which is smooth; 0 for ReLU."""
 
     def validation_errors(self) -> list[str]:
         """List the problems of the settings, one line each.
@@ -171,24 +182,26 @@ class Conv4Net:
         Returns:
             A message for each setting that cannot be used.
         """
-        return check_at_least_one(self, "filters", "blocks")
+        wrong = [] if self.softplus >= 0 else [f"softplus must not be negative, got {self.softplus}"]
+        wide = [f"widths must be positive numbers, got {self.widths}"] if any(n < 1 for n in self.widths) else []
+        return check_at_least_one(self, "filters", "blocks") + wrong + wide
 
     def __call__(self, spec: Spec, *, key: PRNGKeyArray) -> Conv4:
         if len(spec.x_shape) != 3:
             raise InputError(f"Conv-4 reads images (height, width, channels), not inputs of shape {spec.x_shape}")
         height, width, channels = spec.x_shape
-        if min(height, width) >> self.blocks == 0:
-            raise InputError(f"{self.blocks} blocks leave nothing of {height}×{width} pixels: lower --blocks")
-        *kernel_keys, head_key = jax.random.split(key, self.blocks + 1)
-        sizes = [(channels if layer == 0 else self.filters) for layer in range(self.blocks)]
-        num_features = (height >> self.blocks) * (width >> self.blocks) * self.filters
+        widths = self.widths or (self.filters,) * self.blocks
+        blocks = len(widths)
+        if min(height, width) >> blocks == 0:
+            raise InputError(f"{blocks} blocks leave nothing of {height}×{width} pixels: lower --blocks")
+        *kernel_keys, head_key = jax.random.split(key, blocks + 1)
+        pairs = itertools.pairwise((channels, *widths))
+        num_features = (height >> blocks) * (width >> blocks) * widths[-1]
         return Conv4(
-            tuple(
-                xavier(k, (3, 3, size, self.filters), 9 * (size + self.filters))
-                for k, size in zip(kernel_keys, sizes, strict=True)
-            ),
-            tuple(jnp.zeros(self.filters) for _ in sizes),
+            tuple(xavier(k, (3, 3, i, o), 9 * (i + o)) for k, (i, o) in zip(kernel_keys, pairs, strict=True)),
+            tuple(jnp.zeros(size) for size in widths),
             xavier(head_key, (num_features, spec.y_dim), num_features + spec.y_dim),
             jnp.zeros(spec.y_dim),
             statistics=self.statistics,
+            softplus=self.softplus,
         )

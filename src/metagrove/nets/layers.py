@@ -12,12 +12,25 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-from jaxtyping import Array
+import jax
+from jaxtyping import Array, Float
 
 from metagrove.errors import InputError
 
 AfterLayer = Callable[[int, Array], Array]
 """Maps the index of a layer and its pre-activations to the pre-activations to use instead."""
+
+
+def activation(x: Float[Array, "..."], sharpness: float) -> Float[Array, "..."]:
+    """ReLU; with a sharpness κ > 0, softplus(κx)/κ, which is smooth and tends to ReLU as κ grows (paper, section 5)."""
+    return jax.nn.softplus(sharpness * x) / sharpness if sharpness else jax.nn.relu(x)
+
+
+def require_relu(sharpness: float) -> None:
+    """Raise an InputError for plain layers of a net with another activation than theirs."""
+    if sharpness:
+        raise InputError("plain layers have ReLU between them: train with --softplus 0 to export")
+
 
 NEEDED = ("layer_sizes", "head", "by_layer", "features")
 

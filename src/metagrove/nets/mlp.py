@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from metagrove.nets.layers import AfterLayer
+from metagrove.nets.layers import AfterLayer, activation, require_relu
 from metagrove.nets.predictors import PlainLayers
 from metagrove.task import Spec
 
@@ -21,8 +21,18 @@ class MLP(eqx.Module):
     biases: tuple[Float[Array, " o"], ...]
     classifies: bool = eqx.field(static=True)
     """Whether the output is log-probabilities of classes."""
+    softplus: float = eqx.field(static=True)
+    """κ of the activation, 0 for ReLU."""
 
-    def __init__(self, sizes: tuple[int, ...], init_sd: float, *, classifies: bool = False, key: PRNGKeyArray):
+    def __init__(
+        self,
+        sizes: tuple[int, ...],
+        init_sd: float,
+        *,
+        classifies: bool = False,
+        softplus: float = 0.0,
+        key: PRNGKeyArray,
+    ):
         keys = jax.random.split(key, len(sizes) - 1)
         shapes = itertools.pairwise(sizes)
         self.weights = tuple(
@@ -30,6 +40,7 @@ class MLP(eqx.Module):
         )
         self.biases = tuple(jnp.zeros(size) for size in sizes[1:])
         self.classifies = classifies
+        self.softplus = softplus
 
     def __call__(
         self, x: Float[Array, "n i"], mask: Bool[Array, " n"] | None = None, *, after_layer: AfterLayer | None = None
@@ -46,12 +57,13 @@ class MLP(eqx.Module):
         del mask
         for layer, (weight, bias) in enumerate(zip(self.weights[:-1], self.biases[:-1], strict=True)):
             x = x @ weight + bias[None]
-            x = jax.nn.relu(x if after_layer is None else after_layer(layer, x))
+            x = activation(x if after_layer is None else after_layer(layer, x), self.softplus)
         return x
 
     def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
         """The layers as they are; without a head, those below it."""
         del after_layer  # no statistics depend on it
+        require_relu(self.softplus)
         both = zip(self.weights, self.biases, strict=True)
         return PlainLayers(tuple((w, b) for w, b in both if w is not None), self.classifies)
 
@@ -87,6 +99,8 @@ class MLPNet:
     """Standard deviation of the initial weights (truncated normal)."""
     classifies: bool = False
     """Output log-probabilities of classes instead of values."""
+    softplus: float = 0.0
+    """κ of the activation softplus(κx)/κ, which is smooth; 0 for ReLU."""
 
     def validation_errors(self) -> list[str]:
         """List the problems of the settings, one line each.
@@ -95,7 +109,8 @@ class MLPNet:
             A message for each setting that cannot be used.
         """
         sizes = [f"hidden must be positive numbers, got {self.hidden}"] if any(n < 1 for n in self.hidden) else []
-        return sizes + ([] if self.init_sd >= 0 else [f"init_sd must not be negative, got {self.init_sd}"])
+        names = ("init_sd", "softplus")
+        return sizes + [f"{n} must not be negative, got {v}" for n in names if not (v := getattr(self, n)) >= 0]
 
     def __call__(self, spec: Spec, *, key: PRNGKeyArray) -> MLP:
         """Initialise a net.
@@ -108,4 +123,5 @@ class MLPNet:
             A net that maps inputs of shape (n, x_dim) to outputs of shape (n, y_dim).
         """
         (x_dim,) = spec.x_shape
-        return MLP((x_dim, *self.hidden, spec.y_dim), self.init_sd, classifies=self.classifies, key=key)
+        sizes, how = (x_dim, *self.hidden, spec.y_dim), {"classifies": self.classifies, "softplus": self.softplus}
+        return MLP(sizes, self.init_sd, **how, key=key)

@@ -33,14 +33,24 @@ def read_rows(
     def read_as(places: Int[Array, " n"]) -> Any:
         return read(rows[places], support.mask[places])
 
-    in_order = sorted_places(support)
     if order == "sorted":
-        return read_as(in_order)
+        return read_as(sorted_places(support))
     if key is not None:
         return read_as(permuted_places(support.mask, key))
+    each = jax.vmap(read_as)(row_orders(support, num_permutations, key=None))
+    return jax.tree.map(lambda out: out.mean(0), each)
+
+
+def row_orders(support: Examples, num_permutations: int, *, key: PRNGKeyArray | None) -> Int[Array, "p n"]:
+    """Draw one random order of the rows; without a key, fixed permutations of the sorted rows.
+
+    Unmasked rows come first in each.
+    """
+    if key is not None:
+        return permuted_places(support.mask, key)[None]
+    in_order = sorted_places(support)
     keys = jax.random.split(jax.random.key(0), num_permutations)
-    permuted = jax.vmap(permuted_places, in_axes=(None, 0))(support.mask[in_order], keys)
-    return jax.tree.map(lambda out: out.mean(0), jax.vmap(read_as)(in_order[permuted]))
+    return in_order[jax.vmap(permuted_places, in_axes=(None, 0))(support.mask[in_order], keys)]
 
 
 def sorted_places(support: Examples) -> Int[Array, " n"]:

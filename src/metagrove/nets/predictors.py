@@ -35,6 +35,12 @@ class PlainLayers(eqx.Module):
     """If set, every array has a first axis of so many nets, whose predictions are averaged."""
     noise_variance: Float[Array, ""] | float = 0.0
     """Added to the variance between members to give that of a new value."""
+    activations: tuple[str, ...] = eqx.field(static=True, default=())
+    """What follows each layer but the last, if it is not ReLU: silu, angle, cos or cubes (docs/export.md)."""
+    std: Layer | None = None
+    """A layer in place of the last: the sum of squares of its values, a row of outputs each, is a variance."""
+    noise: Float[Array, " o"] | None = None
+    """Standard deviation whose square is added to it, for each output."""
 
 
 @runtime_checkable
@@ -99,5 +105,5 @@ def no_layers(predictor: Any) -> InputError:
     """What is said of a predictor that has no plain layers."""
     return InputError(
         f"{type(predictor).__name__} cannot be written as plain layers: export serves the package's nets for tables, "
-        "and Conv4 by all methods but BMAML and matching networks"
+        "and Conv4 by methods whose answer is that of one net, or ProtoNet's"
     )

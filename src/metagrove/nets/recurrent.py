@@ -17,14 +17,28 @@ State = tuple[Array, ...]
 """Recurrent state with the output first: (h,) for a GRU, (h, c) for an LSTM."""
 
 
+Summary = Literal["mean", "last"]
+"""What of the encoder is the task embedding: the mean of its outputs, or its last one."""
+
+
 class RecurrentAggregator(eqx.Module):
-    """g = mean over rows of the outputs of the encoder; also returns the reconstruction of the rows."""
+    """g = mean over rows of the outputs of the encoder, or the last output; also the reconstruction of the rows."""
 
     encoder: eqx.nn.GRUCell | eqx.nn.LSTMCell
     decoder: eqx.nn.GRUCell | eqx.nn.LSTMCell
     head: Linear
+    summary: Summary = eqx.field(static=True)
 
-    def __init__(self, in_dim: int, task_dim: int, cell: Literal["gru", "lstm"], *, key: PRNGKeyArray):
+    def __init__(
+        self,
+        in_dim: int,
+        task_dim: int,
+        cell: Literal["gru", "lstm"],
+        summary: Summary = "mean",
+        *,
+        key: PRNGKeyArray,
+    ):
+        self.summary = summary
         encoder_key, decoder_key, head_key = jax.random.split(key, 3)
         make = {"gru": gru_cell, "lstm": lstm_cell}[cell]
         self.encoder = make(in_dim, task_dim, key=encoder_key)
@@ -38,7 +52,8 @@ class RecurrentAggregator(eqx.Module):
     ) -> tuple[Float[Array, " d"], Float[Array, "n e"]]:
         """Compute g and the reconstruction; unmasked rows must come first."""
         outputs, last = self.encode(rows, mask)
-        return masked_mean(outputs, mask), self.decode(last, mask)
+        task_embedding = masked_mean(outputs, mask) if self.summary == "mean" else last[0]
+        return task_embedding, self.decode(last, mask)
 
     def encode(self, rows: Float[Array, "n e"], mask: Bool[Array, " n"]) -> tuple[Float[Array, "n d"], State]:
         """g_j = RNN_enc(F_j, g_{j-1}); a masked row leaves the state unchanged."""

@@ -1,0 +1,89 @@
+"""Fisher information of a layered net, one Kronecker-factored block per layer (K-FAC; Martens & Grosse 2015).
+
+block of a layer:  Ω ⊗ Γ,   Ω = E[Σ a aᵀ],   Γ = E[d dᵀ]
+a: input of the layer with a 1 for the bias (of a convolution the 3×3 neighbourhood, summed over positions);
+d: gradient of log p(y | x) by the layer's output, y drawn from the model (of a convolution the mean over positions)
+log det(Ω + λ) ⊗ (Γ + λ) = dim(Γ) log det(Ω + λ) + dim(Ω) log det(Γ + λ)
+
+Layers are those of the exported form (`nets/predictors.py` `PlainLayers`): normalisation is part of the weights, and
+ReLU, of images after 2×2 max pooling, follows each layer.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from metagrove.losses import masked_mean
+from metagrove.nets.convolution import im2col
+from metagrove.nets.max_pool import max_pool
+
+Factors = tuple[Float[Array, "_ _"], Float[Array, "_ _"]]
+"""Ω and Γ of one layer."""
+
+
+def kronecker_factors(
+    net: Any, x: Float[Array, "n ..."], mask: Bool[Array, " n"], log_likelihood: Callable[[Array], Float[Array, " n"]]
+) -> list[Factors]:
+    """Compute Ω and Γ of every layer.
+
+    Args:
+        net: A layered net, see `nets/layers.py`.
+        x: Inputs.
+        mask: False for padded rows.
+        log_likelihood: Maps the net's predictions to log p(yᵢ | xᵢ) of each row, its targets drawn from the model.
+
+    Returns:
+        The factors of each layer.
+    """
+
+    def run(shifts: dict[int, Array] | None) -> tuple[Float[Array, ""], dict[int, Array]]:
+        values: dict[int, Array] = {}
+
+        def shift(layer: int, before: Array) -> Array:
+            values[layer] = before if shifts is None else before + shifts[layer]
+            return values[layer]
+
+        prediction = net(x, mask, after_layer=shift)
+        return jnp.where(mask, log_likelihood(prediction), 0).sum(), values
+
+    shapes = jax.eval_shape(lambda: run(None)[1])
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    grads, values = jax.grad(run, has_aux=True)(zeros)
+    return [layer_factors(a, grads[i], mask) for i, a in enumerate(layer_inputs(x, values))]
+
+
+def layer_inputs(x: Float[Array, "n ..."], values: dict[int, Array]) -> list[Array]:
+    """The input of each layer: x, then what the layer before puts out, through pooling (of images) and ReLU."""
+    inputs = [x]
+    for layer in range(len(values) - 1):
+        before = values[layer]
+        after = jax.nn.relu(max_pool(before) if before.ndim == 4 else before)
+        inputs.append(after if values[layer + 1].ndim == 4 else after.reshape(len(after), -1))
+    return inputs
+
+
+def layer_factors(a: Float[Array, "n ..."], d: Float[Array, "n ..."], mask: Bool[Array, " n"]) -> Factors:
+    """Compute Ω and Γ of one layer from its inputs and the gradients by its outputs."""
+    rows = im2col(a, 3) if a.ndim == 4 else a[:, None, None]
+    rows = rows.reshape(len(a), -1, rows.shape[-1])
+    rows = jnp.concatenate([rows, jnp.ones((*rows.shape[:2], 1))], axis=-1)
+    d = d.reshape(len(a), -1, d.shape[-1])
+    omega = masked_mean(jnp.einsum("npi,npj->nij", rows, rows), mask)
+    gamma = masked_mean(jnp.einsum("npi,npj->nij", d, d), mask) / d.shape[1]
+    return omega, gamma
+
+
+def log_determinant(factors: list[Factors], damping: float) -> Float[Array, ""]:
+    """Compute Σ over layers of log det (Ω + λI) ⊗ (Γ + λI)."""
+    return sum(
+        (len(gamma) * log_det(omega, damping) + len(omega) * log_det(gamma, damping) for omega, gamma in factors),
+        jnp.zeros(()),
+    )
+
+
+def log_det(matrix: Float[Array, "i i"], damping: float) -> Float[Array, ""]:
+    """Compute log det (A + λI) of a positive semidefinite matrix."""
+    return 2 * jnp.log(jnp.diagonal(jnp.linalg.cholesky(matrix + damping * jnp.eye(len(matrix))))).sum()
