@@ -25,10 +25,10 @@ from metagrove import (
 )
 from metagrove.errors import InputError
 from metagrove.losses import cross_entropy
+from metagrove.nets.modulation import modulate
 from metagrove.nets.recurrent import BidirectionalLSTM
 from metagrove.rivals.bmaml import Particles, squared_distances, stein_direction
 from metagrove.rivals.mt_net import gumbel_mask
-from metagrove.rivals.mumomaml import modulate
 from metagrove.task import Task, unpadded
 
 SPEC = Functions().spec

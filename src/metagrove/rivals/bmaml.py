@@ -16,18 +16,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.errors import check_at_least_one
 from metagrove.inner import GradientLearner, UpdateRule, clipped, descend, squared_distance
 from metagrove.learner import Info, Predictor
 from metagrove.losses import cross_entropy
-from metagrove.nets.layers import AfterLayer
-from metagrove.nets.predictors import PlainLayers, Statistics, bind_support, no_layers, plain_layers
+from metagrove.nets.ensemble import AbstractEnsemble
 from metagrove.task import Examples, Spec, Task, join
 
 
-class Particles(eqx.Module):
+class Particles(AbstractEnsemble):
     """M nets, every array with a first axis of M, and their log precisions. Predicts the mean over particles."""
 
     nets: Predictor
@@ -35,37 +34,6 @@ class Particles(eqx.Module):
     log_weight_precision: Float[Array, "*m"]
     classifies: bool = eqx.field(static=True)
     """Predictions are log-probabilities: the mean is taken of probabilities, and γ plays no part."""
-
-    def each(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "m n y"]:
-        """Every particle's prediction."""
-        return eqx.filter_vmap(lambda net: net(x, mask))(self.nets)
-
-    def __call__(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
-        each = self.each(x, mask)
-        return jax.nn.logsumexp(each, axis=0) - math.log(len(each)) if self.classifies else each.mean(0)
-
-    def std(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
-        """Standard deviation of a new value: the particles' disagreement, and their mean noise.
-
-        Of a classifier, that of the particles' probabilities.
-        """
-        if self.classifies:
-            return jnp.exp(self.each(x, mask)).std(0)
-        return jnp.sqrt(self.each(x, mask).var(0) + jnp.exp(-self.log_noise_precision).mean())
-
-    def bind_support(self, support: Examples, statistics: Statistics | None = None) -> "Particles":
-        """Each particle's net bound to the support set."""
-        nets = eqx.filter_vmap(lambda net: bind_support(net, support, statistics))(self.nets)
-        return dataclasses.replace(self, nets=nets)
-
-    def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
-        """All particles' layers; biases have an axis for rows, so that x W + b serves one net and many."""
-        layers = eqx.filter_vmap(lambda net: plain_layers(net, after_layer).layers)(self.nets)
-        if any(weight.ndim > 3 for weight, _ in layers):  # convolutions
-            raise no_layers(self)
-        noise = 0.0 if self.classifies else jnp.exp(-self.log_noise_precision).mean()
-        both = tuple((weight, bias[:, None]) for weight, bias in layers)
-        return PlainLayers(both, self.classifies, len(both[0][0]), noise)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +72,12 @@ class BMAML(GradientLearner):
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Particles:
         nets = eqx.filter_vmap(lambda k: self.net(spec, key=k))(jax.random.split(key, self.particles))
         log_weight_precision = eqx.filter_vmap(self.map_log_precision)(nets)
-        return Particles(nets, jnp.zeros(self.particles), log_weight_precision, self.loss is cross_entropy)
+        return Particles(
+            nets=nets,
+            log_noise_precision=jnp.zeros(self.particles),
+            log_weight_precision=log_weight_precision,
+            classifies=self.loss is cross_entropy,
+        )
 
     def map_log_precision(self, net: Predictor) -> Float[Array, ""]:
         """Compute the initial log λ: its maximum a posteriori value given the weights of a net.

@@ -54,6 +54,7 @@ class MatchingNet(Learner):
     """Inverse temperature (s) that multiplies the cosines."""
 
     inner_steps: ClassVar[int] = 0
+    any_ways: ClassVar[bool] = True
 
     def validation_errors(self) -> list[str]:
         return [] if self.sharpness > 0 else [f"sharpness must be positive, got {self.sharpness}"]

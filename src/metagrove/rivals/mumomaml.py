@@ -7,54 +7,24 @@ The inner steps adapt θ and leave τ unchanged.
 """
 
 import dataclasses
-from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.errors import check_at_least_one
-from metagrove.inner import GradientLearner, trainable_mask
+from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
 from metagrove.nets.encoder import StridedEncoder
-from metagrove.nets.layers import AfterLayer, require_layers
+from metagrove.nets.layers import require_layers
 from metagrove.nets.linear import Linear
+from metagrove.nets.modulation import Modulated, ModulationForm, code_sizes
 from metagrove.nets.order import RowOrder, read_rows
-from metagrove.nets.predictors import PlainLayers, plain_layers
 from metagrove.nets.recurrent import BidirectionalLSTM
 from metagrove.task import Examples, Spec
 
 __all__ = ["MUMOMAML"]
-
-ModulationForm = Literal["film", "sigmoid", "softmax"]
-
-
-class Modulated(eqx.Module):
-    """Predictor: a net whose hidden layers are modulated by τ_l before their activation."""
-
-    net: Predictor
-    codes: tuple[Float[Array, " _"], ...]
-    form: ModulationForm = eqx.field(static=True)
-
-    def __call__(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
-        return self.net(x, mask, after_layer=self.modulate)
-
-    def modulate(self, layer: int, values: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-        """A hidden layer's values under its code."""
-        return modulate(values, self.codes[layer], self.form) if layer < len(self.codes) else values
-
-    def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
-        """A code scales and shifts each unit: (x W + b) ∘ s + t = x (W ∘ s) + (b ∘ s + t)."""
-        del after_layer  # what wraps a net this deep is not wrapped again
-        plain = plain_layers(self.net, self.modulate)
-        *hidden, head = plain.layers
-        layers = []
-        for (weight, bias), code in zip(hidden, self.codes, strict=True):
-            scale, shift = scale_and_shift(code, self.form)
-            across = scale.reshape((1,) * (weight.ndim - 1) + (-1,))
-            layers.append((weight * across, bias * scale + shift))
-        return dataclasses.replace(plain, layers=(*layers, head))
 
 
 class MUMOMAMLMeta(eqx.Module):
@@ -91,7 +61,7 @@ class MUMOMAML(GradientLearner):
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> MUMOMAMLMeta:
         net_key, encoder_key, code_key = jax.random.split(key, 3)
         net = require_layers(self.net(spec, key=net_key), "MUMOMAML")
-        sizes = [size * (2 if self.modulation == "film" else 1) for size in net.layer_sizes[:-1]]
+        sizes = code_sizes(net, self.modulation)
         code_keys = [jax.random.fold_in(code_key, layer) for layer in range(len(sizes))]
         return MUMOMAMLMeta(
             net=net,
@@ -120,9 +90,7 @@ class MUMOMAML(GradientLearner):
     ) -> tuple[Predictor, Info]:
         code = self.encode(meta.encoder, support, key)
         modulated = Modulated(meta.net, tuple(layer(code) for layer in meta.code_layers), self.modulation)
-        adapted, path = self.fit(
-            modulated, support, steps, adapts=trainable_mask(modulated, lambda predictor: predictor.net)
-        )
+        adapted, path = self.fit(modulated, support, steps)
         return adapted, Info(path, task_embedding=code)
 
     def encode(
@@ -143,24 +111,3 @@ class MUMOMAML(GradientLearner):
         rows = jnp.concatenate([support.x, support.y], axis=1)
         how = {"order": self.row_order, "num_permutations": self.test_permutations, "key": key}
         return read_rows(encoder, rows, support, **how)
-
-
-def modulate(values: Float[Array, "n ..."], code: Float[Array, " _"], form: ModulationForm) -> Float[Array, "n ..."]:
-    """Modulate the values of a layer by τ_l; units or channels are the last axis."""
-    code = code.reshape((1,) * (values.ndim - 1) + (-1,))
-    match form:
-        case "film":
-            gamma, beta = jnp.split(code, 2, axis=-1)
-            return values * (1 + gamma) + beta
-        case "sigmoid":
-            return values * jax.nn.sigmoid(code)
-        case "softmax":
-            return values * jax.nn.softmax(code)
-
-
-def scale_and_shift(code: Float[Array, " _"], form: ModulationForm) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
-    """What a code does to each unit, as `modulate` does it to values."""
-    if form == "film":
-        gamma, beta = jnp.split(code, 2)
-        return 1 + gamma, beta
-    return (jax.nn.sigmoid if form == "sigmoid" else jax.nn.softmax)(code), jnp.zeros_like(code)

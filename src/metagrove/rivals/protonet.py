@@ -56,6 +56,7 @@ class ProtoNet(Learner):
     """Settings of the net whose penultimate layer gives the features."""
 
     inner_steps: ClassVar[int] = 0
+    any_ways: ClassVar[bool] = True
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Any:
         return without_head(self.net(spec, key=key), "ProtoNet")
