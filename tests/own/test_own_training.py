@@ -1,7 +1,10 @@
 """Training on people's own data, from the shell and from Python; baselines beside it; clusters chosen."""
 
+import contextlib
+import dataclasses
 import functools
 import json
+import re
 import shutil
 
 import equinox as eqx
@@ -13,20 +16,25 @@ from table_files import sensors, write
 
 import metagrove as mg
 from metagrove import files
+from metagrove.baselines.data import draw_tasks
+from metagrove.baselines.fit import REGRESSION
 from metagrove.cli.app import main
 from metagrove.cli.own import ImageData, image_source, take_auto, without
 from metagrove.config.config import check_config
 from metagrove.config.encoding import from_json, to_json
 from metagrove.config.own_data import table_config
-from metagrove.config.registry import learners
-from metagrove.errors import STOPPED, InputError
-from metagrove.evaluation.baselines import Baselines, Measured, make_result, nan_to_none, read_baselines
-from metagrove.evaluation.sklearn_models import BASELINES, best_model, draw_tasks, fit_model, linear_models, score
+from metagrove.config.registry import LEARNER_GROUPS, learners
+from metagrove.errors import STOPPED, DivergedError, InputError, RunError
+from metagrove.evaluation import candidates
+from metagrove.evaluation.advice import advise, recommend
+from metagrove.evaluation.baselines import Baselines, Measured, make_result, nan_to_none, own_scores, read_baselines
 from metagrove.losses import cross_entropy, mse
 from metagrove.own import clusters, training
+from metagrove.own.pool import Training, train_all
 from metagrove.pools import pool
 from metagrove.sources.tables import open_tables
 from metagrove.tables.settings import TableData
+from metagrove.training.validate import describe, validate
 
 QUICK = {
     "steps": 4,
@@ -59,12 +67,31 @@ def asked(table, **more):
     )
 
 
+BROKEN = []
+"""Fits of a baseline that always fails."""
+
+
+def broken(data):
+    BROKEN.append(len(data.train.x))
+    raise InputError("too few tasks")
+
+
 @pytest.fixture(scope="module")
-def folder(table, tmp_path_factory):
-    """A tiny run with its baselines."""
+def few_baselines():
+    """Some of them, so that little is compiled, and one that fails."""
+    some = {name: REGRESSION[name] for name in ("support-mean", "ridge", "mixed-model")}
+    with pytest.MonkeyPatch.context() as patch:
+        known = {**some, "broken": candidates.Entry("broken", broken)}
+        patch.setattr(candidates, "baselines_for", lambda *, classifies: known)
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(table, tmp_path_factory, few_baselines):
+    """A tiny run with its baselines, one of which diverges."""
     out = tmp_path_factory.mktemp("own") / "run"
-    args = ["train", "own", *asked(table, clusters=(2, 1), **SMALL), "--first-order", "--baselines", "--out", str(out)]
-    assert main(args) == 0
+    args = ["train", "own", *asked(table, clusters=(2, 1), **SMALL), "--first-order", "--also-train", "maml"]
+    assert main([*args, "--out", str(out)]) == 0
     return out
 
 
@@ -94,7 +121,8 @@ def test_a_run_adapts_without_the_files_it_was_trained_on(folder, tmp_path):
 
 def test_baselines_stand_beside_the_run_on_the_same_tasks(folder):
     result = read_baselines(folder)
-    assert [row.name for row in result.rows] == ["hsml", "maml", "ridge", "gaussian-process", "global"]
+    names = ["hsml", "maml", "support-mean", "ridge", "mixed-model", "broken"]
+    assert [row.name for row in result.rows if row.name != "blend"] == names
     assert (result.num_tasks, result.num_draws) == (3, 5)
     run, *others = result.rows
     own = mg.load(folder)
@@ -102,11 +130,85 @@ def test_baselines_stand_beside_the_run_on_the_same_tasks(folder):
     assert run.value == pytest.approx(again.mean())
     assert run.value_ci95 == pytest.approx(1.96 * again.std(ddof=1) / 3**0.5)
     for row in others:
-        assert row.minus_run.difference == pytest.approx(row.value - run.value)
+        assert row.error or row.minus_run.difference == pytest.approx(row.value - run.value)
     ridge = next(row for row in others if row.name == "ridge")
     assert ridge.value < 0.1 < run.value  # the tasks are lines, and the run has hardly trained
-    assert result.best in ("ridge", "gaussian-process")
+    assert result.best in ("ridge", "mixed-model", "blend")
+    assert result.recommended in ("ridge", "mixed-model")
     assert (folder / "baselines" / "maml" / "best.json").exists()
+
+
+def test_a_baseline_that_fails_is_a_row_that_says_so_and_is_not_repeated(folder, table, capsys):
+    failed = next(row for row in read_baselines(folder).rows if row.name == "broken")
+    assert failed.error == "too few tasks"
+    assert np.isnan(failed.value)
+    assert failed.minus_run is None
+    calls = len(BROKEN)
+    assert main(["baselines", str(folder), "--also-train", "maml"]) == 0
+    assert len(BROKEN) == calls == 1
+    assert "broken: failed, too few tasks" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_learner_that_diverges_is_a_row_that_says_so(folder, table, tmp_path, monkeypatch):
+    shutil.copytree(folder, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "baselines" / "maml")
+    calls = []
+
+    def diverge(*_, **__):
+        calls.append(1)
+        raise DivergedError("loss is not finite")
+
+    monkeypatch.setattr(candidates, "train", diverge)
+    for _ in range(2):
+        result = training.measure_baselines(mg.load(tmp_path / "run"), ("maml",), serve=True, note=print)
+        assert next(row for row in result.rows if row.name == "maml").error == "loss is not finite"
+        assert next(row for row in result.rows if row.name == "ridge").value < 0.1
+    assert len(calls) == 1
+
+
+def test_what_wins_on_validation_tasks_is_served_through_every_door(folder):
+    """The run has hardly trained, so that a baseline serves; --learner fixes another one."""
+    result, run = read_baselines(folder), mg.load(folder)
+    losses = {row.name: row.validation_loss for row in result.rows if row.error is None}
+    assert result.served == min(losses, key=losses.get) != "hsml"
+    assert f"serve {candidates.label_of(result.served)}" in result.serving
+    support = {"time": [0, 1, 2, 3], "colour": ["red", "blue", "red", "blue"], "y": [1.0, 2.0, 5.0, 6.0]}
+    rows = {"time": [4, 5], "colour": ["red", "red"]}
+    task, fixed = run.adapt(support), run.adapt(support, learner="hsml")
+    np.testing.assert_allclose(task.predict(rows)["y"], [9.0, 11.0], atol=0.5)  # 2 time + 1 if red
+    assert abs(fixed.predict(rows)["y"][0] - 9.0) > 0.5
+    np.testing.assert_array_equal(mg.adapt(folder, support).predict(rows)["y"], task.predict(rows)["y"])
+    x = np.array([[t, c] for t, c in zip(support["time"], support["colour"], strict=True)], object)
+    model = mg.FewShotRegressor(folder).fit(x, support["y"])
+    np.testing.assert_array_equal(model.predict(np.array([[4, "red"], [5, "red"]], object)), task.predict(rows)["y"])
+    assert task.about["learner"] == result.served
+    assert task.about["clusters"]  # where the task stands is still what the run's own learner says
+    assert (task.predict(rows)["y_lower"] < task.predict(rows)["y_upper"]).all()
+    with pytest.raises(InputError, match="run has no learner 'lasso', only hsml, "):
+        run.adapt(support, learner="lasso")
+
+
+def test_a_training_that_diverges_is_repeated_with_lower_rates(table, folder, tmp_path, monkeypatch):
+    config = mg.load(folder).config
+    calls, lines = [], []
+
+    def diverge_once(config, folder, *, resume=False, **_):
+        calls.append((config.learner.inner_lr, resume))
+        folder.mkdir(exist_ok=True)
+        files.write_json(folder / "run.json", {"format": 2, "config": to_json(config)})
+        if len(calls) == 1:
+            raise DivergedError("loss is not finite at meta-step 2")
+        return True
+
+    monkeypatch.setattr(training, "train_into", diverge_once)
+    job = training.Job(config, tmp_path / "run")
+    assert training.train_or_calm_down(config, job, lines.append)
+    assert calls == [(0.05, False), (pytest.approx(0.01), False)]
+    assert lines[0] == "loss is not finite at meta-step 2"
+    assert "training once more with learning rates divided by 5: --outer-lr 0.0002 --inner-lr 0.01" in lines[1]
+    assert training.train_or_calm_down(config, dataclasses.replace(job, resume=True), lines.append)
+    assert calls[2] == (pytest.approx(0.01), True)
+    assert config.learner.inner_clip > 0  # and defaults are clipped
 
 
 def test_the_table_and_the_advice_are_printed(folder, table, capsys):
@@ -115,6 +217,15 @@ def test_the_table_and_the_advice_are_printed(folder, table, capsys):
     out = capsys.readouterr().out
     assert "ridge, each" in out
     assert "Use " in out
+
+
+def test_clusters_are_not_compared_with_families_where_there_are_none(folder):
+    run = mg.load(folder)
+    assert run.about["validation"]["nmi"] is not None
+    plain = dataclasses.replace(run.config.source, stratify="", families=("task",))
+    found = validate(dataclasses.replace(run.config, source=plain), run.meta)
+    assert found.nmi is None
+    assert "NMI" not in describe(found)
 
 
 def test_scores_are_means_over_a_tasks_draws(folder):
@@ -137,6 +248,7 @@ def test_a_run_is_not_resumed_with_another_table(folder, tmp_path, capsys):
     ("args", "message"),
     [
         ([], "the path of the tasks is missing: --tasks FILE_OR_FOLDER"),
+        (["--taks", "TABLE", "--target", "y"], "unknown option --taks: did you mean --tasks?"),
         (["--tasks", "nothing.csv", "--target", "y"], "nothing.csv does not exist"),
         (["--tasks", "TABLE"], "target must name a column: --target NAME"),
         (["--tasks", "TABLE", "--target", "y"], "TABLE is one table: name its task column"),
@@ -156,9 +268,13 @@ def test_what_cannot_begin_leaves_nothing_behind(table, args, message, tmp_path,
 
 
 def test_help_lists_settings_of_data_learner_and_training(capsys):
-    for name, words in {"own": ("--missing", "--baselines"), "own-images": ("--ways", "--resume")}.items():
+    assert main(["train", "own", "--help"]) == 0
+    short = capsys.readouterr().out
+    assert max(map(len, short.splitlines())) <= 110
+    assert len(re.findall(r"^  --", short, flags=re.MULTILINE)) == 13
+    for name, words in {"own": ("--missing", "--no-baselines"), "own-images": ("--ways", "--resume")}.items():
         with pytest.raises(SystemExit) as caught:
-            main(["train", name, "--help"])
+            main(["train", name, "--help-all"])
         assert caught.value.code == 0
         out = capsys.readouterr().out
         assert all(word in out for word in (*words, "--clusters", "--steps"))
@@ -195,16 +311,17 @@ def test_clusters_are_chosen_on_validation_tasks(folder, monkeypatch):
     """The candidates' trainings are stood in for; a real one is below."""
     config, notes, seen = mg.load(folder).config, [], []
 
-    def scores(brief):
-        seen.append((brief.learner.clusters, brief.training.steps))
-        return np.arange(20.0) + (0.0 if brief.learner.clusters == (3, 1) else 1.0)
+    def scores(brief, workers):
+        assert workers == 1
+        seen.extend((config.learner.clusters, config.training.steps) for config in brief.values())
+        return {clusters: np.arange(20.0) + (0.0 if clusters == (3, 1) else 1.0) for clusters in brief}
 
     monkeypatch.setattr(clusters, "brief_scores", scores)
     chosen = clusters.choose_clusters(config.with_settings(steps=50), ((2, 1), (3, 1)), notes.append)
     assert chosen == config.with_settings(steps=50, clusters=(3, 1))
     assert seen == [((2, 1), 10), ((3, 1), 10)]
     assert notes[-1] == "selected: clusters (3, 1), the best candidate"
-    monkeypatch.setattr(clusters, "brief_scores", lambda _: None)
+    monkeypatch.setattr(clusters, "brief_scores", lambda *_: None)
     assert clusters.choose_clusters(config, ((2, 1),), notes.append) is None
 
 
@@ -212,6 +329,12 @@ def test_a_short_training_is_scored_on_the_validation_tasks(folder):
     rival = mg.load(folder / "baselines" / "maml")
     found = clusters.scores_of(rival)
     assert found.mean() == pytest.approx(rival.about["validation"]["value"], rel=1e-4)
+
+
+def test_a_training_in_the_pool_that_fails_says_why(folder, tmp_path):
+    config = mg.load(folder).config.with_settings(steps=0)
+    with pytest.raises(RunError, match=r"(?s)nan failed with code 2:.*steps must be at least 1"):
+        train_all([Training("nan", config, tmp_path / "bad")], 2)
 
 
 def test_a_run_goes_on_with_the_clusters_it_was_begun_with(folder):
@@ -259,14 +382,20 @@ def test_defaults_are_sized_to_the_data(table):
 
 @pytest.mark.parametrize("name", learners())
 def test_every_learner_can_be_taken(table, name):
-    """For classes; those that know nothing else refuse numbers."""
+    """For classes; those that know nothing else refuse numbers, and Grove refuses classes."""
+    if name == "grove":
+        with pytest.raises(InputError, match="grove is for regression"):
+            check_config(training.own_config(TableData(str(table), "sensor", ("colour",), ("time", "y")), name, print))
+        return
     config = training.own_config(TableData(str(table), "sensor", ("colour",), ("time", "y")), name, print)
     check_config(config)
     assert from_json(to_json(config)) == config
     assert config.learner.loss is cross_entropy
-    eqx.filter_eval_shape(functools.partial(config.learner.init, config.source.spec), key=jax.random.key(0))
+    images_only = pytest.raises(InputError, match="not vectors") if name == "relation-net" else contextlib.nullcontext()
+    with images_only:
+        eqx.filter_eval_shape(functools.partial(config.learner.init, config.source.spec), key=jax.random.key(0))
     numbers = TableData(str(table), "sensor", ("y",), ("time",))
-    if name in ("protonet", "matching-net"):
+    if name in LEARNER_GROUPS["metric"]:
         with pytest.raises(InputError, match=f"{name} is a classifier, but y is numeric"):
             training.own_config(numbers, name, print)
     else:
@@ -276,45 +405,39 @@ def test_every_learner_can_be_taken(table, name):
 # baselines
 
 
-def test_baselines_see_the_draws_that_learners_are_scored_on(table):
-    source, _ = open_tables(TableData(str(table), "sensor", ("y",), ("time", "colour")))
-    draws = draw_tasks(source, "test", num_draws=2, seed=3)
-    assert draws.support_x.shape == (3, 2, 5, 3)
-    assert score(draws, lambda x, y, query: np.zeros((len(query), 1)), classifies=False).shape == (3,)
-    validation = draw_tasks(source, "validation", num_draws=2, seed=3)
-    name, predict = best_model(source, BASELINES["ridge"], validation, classifies=False)
-    assert name == "penalty 1e-06"  # lines without noise want none
-    assert score(draws, predict, classifies=False).max() < 1e-6
-
-
-def test_a_support_of_one_class_gives_that_class():
-    labels = np.array([[0.0, 1.0], [0.0, 1.0]])
-    make = linear_models(classifies=True)["C 1"]
-    predict = fit_model(make, np.array([[0.0], [1.0]]), labels, classifies=True)
-    np.testing.assert_array_equal(predict(np.zeros((3, 1))), [[0, 1]] * 3)
-    three = np.eye(3)[[0, 1, 0, 1]]
-    probabilities = fit_model(make, np.array([[0.0], [1.0], [0.1], [0.9]]), three, classifies=True)(np.array([[0.0]]))
-    assert probabilities.argmax() == 0
-    assert probabilities[0, 2] < 1e-5
+def test_baselines_see_the_draws_that_learners_are_scored_on(folder):
+    run = mg.load(folder).alone()
+    draws = draw_tasks(run.config.source, "test", num_draws=2, seed=3)
+    assert draws.support.x.shape == (3, 2, 5, 3)
+    scores = candidates.score_draws(candidates.predict_draws(run, draws), draws, classifies=False)
+    np.testing.assert_allclose(scores.loss, own_scores(run, 2, 3), rtol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("gap", "spread", "advice"),
+    ("gap", "spread", "advice", "recommended"),
     [
-        (1.0, 0.1, "Use HSML: it is best (mse 1); next is ridge, each task alone, +1 "),
-        (0.01, 1.0, "Use HSML: it is best (mse 1), though ridge, each task alone may be as good (+0.01 "),
-        (-0.5, 0.01, "Use ridge, each task alone: it is best (mse 0.5), and HSML is behind by +0.5 "),
-        (-0.01, 1.0, "ridge, each task alone is best (mse 0.99), and HSML may be as good (+0.01 "),
+        (1.0, 0.1, "Use HSML: it has the least error on test tasks, and no simpler method is as good; next is", "hsml"),
+        (0.01, 1.0, "Use ridge, each task alone: the lead of HSML, 1.0 %, is within its interval (+0.01 ± ", "ridge"),
+        (-0.5, 0.01, "Use ridge, each task alone: it has the least error on test tasks", "ridge"),
+        (0.5, 9.0, "Use HSML: it has the least error", "hsml"),  # within its interval, but 50 % behind
     ],
 )
-def test_advice(gap, spread, advice):
+def test_the_simplest_that_cannot_be_told_from_the_best_is_recommended(gap, spread, advice, recommended):
     even = np.tile([-1.0, 1.0], 50)
     other = 1 + even + gap + spread * np.repeat([-1.0, 1.0], 50)
     measured = {"hsml": Measured(1 + even, 1.0), "ridge": Measured(other, 1.0)}
-    result = make_result(measured, np.repeat([0, 1], 50), ("a", "b"), metric="mse", num_draws=1, seed=0)
+    result = make_result(measured, np.repeat([0, 1], 50), ("a", "b"), metric="mse", num_draws=1, seed=0, tasks=70)
     assert result.advice.startswith(advice)
+    assert result.recommended == recommended
+    assert ("70 in training here" in result.advice) == (recommended != "hsml")
     assert result.rows[1].minus_run.by_family["a"].difference == pytest.approx(gap - spread)
     assert files.from_json(Baselines, json.loads(json.dumps(files.as_json(result)))) == result
+
+
+def test_a_blend_is_served_but_not_recommended():
+    losses = {"hsml": np.array([2.0, 2.1]), "mixed-model": np.array([1.0, 1.1]), "blend": np.array([0.5, 0.6])}
+    assert recommend(losses).name == "mixed-model"
+    assert "blend" not in advise(losses, "hsml", num_tasks=9, classifies=False)
 
 
 def test_what_is_unknown_is_null():

@@ -1,6 +1,7 @@
 """Adapt and predict on people's own data: from files, in their units, each row on its own, whole or not at all."""
 
 import json
+import re
 import tarfile
 from pathlib import Path
 
@@ -32,9 +33,11 @@ from metagrove.errors import InputError, RunError
 from metagrove.serve.adapt import adapt
 from metagrove.serve.index import TaskIndex, read_atlas
 from metagrove.serve.known_tasks import write_atlas
+from metagrove.serve.levels import describe_group, level_and_slopes, levels_in_units, unit_names
 from metagrove.serve.predict_files import predict_file
 from metagrove.serve.saved import load_fitted
 from metagrove.serve.standing import described
+from metagrove.tables.schema import Column, Schema
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +85,7 @@ def test_the_atlas_places_every_known_task(run):
     assert atlas.centers.shape == (3, 4)
     np.testing.assert_allclose(atlas.shares.sum(1), 1.0, rtol=1e-5)
     support = run.config.source.task("train", 1).support
-    again = run.adapt(support.x, support.y, steps=0)
+    again = run.adapt(support.x, support.y)
     np.testing.assert_allclose(again.task_embedding, atlas.embeddings[1], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(
         atlas.to_centers[1], np.linalg.norm(atlas.centers - atlas.embeddings[1], axis=1).min(), rtol=1e-5
@@ -90,12 +93,36 @@ def test_the_atlas_places_every_known_task(run):
     others = np.delete(atlas.embeddings[: len(names[0])], 1, 0)
     np.testing.assert_allclose(atlas.to_tasks[1], np.linalg.norm(others - atlas.embeddings[1], axis=1).min(), rtol=1e-5)
     assert atlas.distances is atlas.to_centers
-    assert atlas.most_like(atlas.embeddings[1])[0] == {
-        "task": atlas.names[1],
-        "kind": "task",
-        "split": "train",
-        "distance": 0.0,
-    }
+    same = {"task": atlas.names[1], "kind": "task", "split": "train", "distance": 0.0}
+    assert atlas.most_like(None, atlas.levels[1])[0] == atlas.most_like(atlas.embeddings[1], None)[0] == same
+    assert set(atlas.known) == {"embedding", "cluster centres", "fit", "level and slope"}
+    assert [len(level) for level in atlas.clusters] == [3, 2]
+    assert sum(int(re.findall(r"(\d+) tasks?$", said)[0]) for said in atlas.clusters[0]) == len(atlas.names)
+
+
+def test_level_and_slopes_are_in_the_columns_units():
+    """y = 50 + 7 x + 5 for red: standardised inputs, so the level is at the mean of x."""
+    schema = Schema(
+        (Column(X, "number", 1.5, 0.9), Column(COLOUR, "category", categories=("grün", "red"))),
+        (Column(Y, "number", 63.0, 7.0),),
+    )
+    x = np.linspace(0, 3, 40)
+    columns = {X: x, COLOUR: np.array(["red", "grün"] * 20, object), Y: 50 + 7 * x + 5 * (np.arange(40) % 2 == 0)}
+    found = level_and_slopes(schema.encode_inputs(columns, "s"), schema.encode_targets(columns, "s"))
+    named = dict(zip(unit_names(schema), levels_in_units(found, schema), strict=True))
+    assert list(named) == [Y, f"{Y} by {X}", f"{Y} by {COLOUR}=grün", f"{Y} by {COLOUR}=red"]
+    assert named[f"{Y} by {X}"] == pytest.approx(7, rel=0.05)
+    assert named[f"{Y} by {COLOUR}=red"] - named[f"{Y} by {COLOUR}=grün"] == pytest.approx(5, rel=0.1)
+    assert named[Y] == pytest.approx(50 + 7 * 1.5 + 2.5, rel=0.02)
+
+
+def test_a_cluster_is_told_by_the_columns_that_set_it_apart():
+    schema = Schema((Column("x", "number", 0.0, 2.0),), (Column("y", "number", 10.0, 5.0),))
+    levels = np.array([[2.0, 0.0], [2.2, 0.1], [-2.0, 0.0], [-2.2, 0.1]])
+    member = np.array([True, True, False, False])
+    assert describe_group(levels, member, schema) == "high y (20.5), 2 tasks"
+    assert describe_group(levels[:, ::-1], member, schema) == "y rises with x (+5.25 per unit), 2 tasks"
+    assert describe_group(levels, ~member & member, schema) == "0 tasks"
 
 
 def test_an_atlas_of_a_learner_that_embeds_nothing(tmp_path):
@@ -105,7 +132,9 @@ def test_an_atlas_of_a_learner_that_embeds_nothing(tmp_path):
     atlas = read_atlas(run.folder)
     assert len(atlas.names) == len(set(atlas.names)) > 20
     assert (atlas.embeddings, atlas.shares, atlas.distances) == (None, None, None)
-    assert adapt(run, sensors(5), steps=0).about["percentile"] is None
+    about = adapt(run, sensors(5)).about
+    assert set(about["percentiles"]) == {"fit", "level and slope"}  # what needs no embedding
+    assert about["held_out_tasks"] == 9
 
 
 def made_up_atlas():
@@ -122,11 +151,11 @@ def made_up_atlas():
 def test_the_percentile_is_calibrated():
     atlas = made_up_atlas()
     fresh = np.random.default_rng(1).normal(size=(1000, 2))
-    found = np.array([atlas.percentile(one, one) for one in fresh])
+    found = np.array([atlas.percentile(atlas.measured(one, one, None)) for one in fresh])
     np.testing.assert_allclose(np.quantile(found, [0.1, 0.5, 0.9]), [10, 50, 90], atol=9)
     assert 0.01 < (found >= 95).mean() < 0.11
     far = np.array([0.0, 9.0])
-    assert atlas.percentile(far, far) == 100.0
+    assert atlas.percentile(atlas.measured(far, far, None)) == 100.0
 
 
 def test_a_task_that_is_unlike_is_said_to_be(run):
@@ -137,6 +166,19 @@ def test_a_task_that_is_unlike_is_said_to_be(run):
     assert described(task.about)[-1].startswith("warning: this task looks unlike those")
 
 
+def test_an_absurd_slope_is_seen_though_the_embedding_is_not_far(run):
+    """The embedding of an untrained learner tells nothing of it; level and slope do."""
+    steep = sensors(5)
+    steep[Y] = 60 - 40 * (steep[X] - steep[X].mean())
+    about = adapt(run, steep).about
+    assert about["percentiles"]["level and slope"] == 100.0
+    assert about["unlike"]
+    usual = adapt(run, sensors(5, seed=99)).about
+    assert not usual["unlike"]
+    line = next(line for line in described(usual) if line.startswith("further out"))
+    assert f"% of 9 held-out tasks (in steps of 11 %), furthest by {usual['furthest_by']}" in line
+
+
 def test_adapt_then_predict_is_both_in_one(run, tmp_path, capsys):
     support, rows = write_csv(tmp_path / "neue größe.csv", sensors(5)), sensors(30, seed=1)
     asked = write_csv(tmp_path / "rows.csv", {name: rows[name] for name in (X, COLOUR)})
@@ -145,7 +187,7 @@ def test_adapt_then_predict_is_both_in_one(run, tmp_path, capsys):
     said = capsys.readouterr().out
     assert said.startswith("adapted run to 5 rows by 2 inner steps\nclusters of level 1: ")
     assert "most like: Nº " in said
-    assert "% of held-out tasks" in said
+    assert "held-out tasks" in said
     assert main(["predict", folder, "--input", str(asked), "--out", out, "--json"]) == 0
     about = json.loads(capsys.readouterr().out)
     assert about["predictions"] == 30
@@ -156,7 +198,7 @@ def test_adapt_then_predict_is_both_in_one(run, tmp_path, capsys):
     assert main(args) == 0
     assert "30 predictions" in capsys.readouterr().out
     assert Path(out).read_bytes() == Path(both).read_bytes()
-    assert list(read_csv(Path(out))) == [Y]
+    assert list(read_csv(Path(out))) == [X, COLOUR, Y]  # the columns given, and the prediction
     assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".")) == []
 
 

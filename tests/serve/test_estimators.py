@@ -93,6 +93,23 @@ def test_a_wrong_width_or_name_is_scikit_learns_own_error(run):
         mg.FewShotRegressor(run).predict(x)
 
 
+def test_columns_may_come_in_another_order(run):
+    x, y = frames(5)
+    new, _ = frames(4, seed=1)
+    other = mg.FewShotRegressor(run).fit(x[[COLOUR, X]], y)
+    assert other.feature_names_in_.tolist() == [COLOUR, X]
+    np.testing.assert_array_equal(other.predict(new[[COLOUR, X]]), mg.FewShotRegressor(run).fit(x, y).predict(new))
+
+
+def test_a_frame_serves_a_run_whose_inputs_have_no_names():
+    """Without a warning about missing names, which would be an error here."""
+    frame, y = pd.DataFrame({"hour": [-1.0, 0.0, 2.0]}), [-1.0, 1.0, 5.0]
+    model = mg.FewShotRegressor("toy-5shot-best").fit(frame, y)
+    np.testing.assert_array_equal(
+        model.predict(frame), mg.FewShotRegressor("toy-5shot-best").fit(frame.to_numpy(), y).predict(frame.to_numpy())
+    )
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

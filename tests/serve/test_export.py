@@ -11,14 +11,16 @@ import pytest
 
 from metagrove.errors import InputError, RunError
 from metagrove.files import read_json
+from metagrove.mixture.predictor import BasisPredictor
+from metagrove.nets.basis import BASES, BasisSettings
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.layers import without_head
 from metagrove.nets.mlp import MLP
+from metagrove.nets.modulation import Modulated
 from metagrove.nets.predictors import bind_support, plain_layers
 from metagrove.rivals.bmaml import Particles
 from metagrove.rivals.matching_net import Matched
 from metagrove.rivals.mt_net import Transformed
-from metagrove.rivals.mumomaml import Modulated
 from metagrove.rivals.neural_process import Conditioned
 from metagrove.rivals.protonet import Prototypes
 from metagrove.serve.export import export
@@ -53,6 +55,14 @@ def modulated(form):
     return Modulated(mlp(), tuple(jax.random.normal(KEYS[2], (size,)) for size in sizes), form)
 
 
+def grove(kind):
+    rows = np.asarray(jax.random.normal(KEYS[7], (30, 5)))
+    basis = BasisSettings(kind, degree=3, knots=4, hidden=(6,), features=4)(rows, key=KEYS[8])
+    weight = jax.random.normal(KEYS[9], (basis.num_features, 2))
+    root = jax.random.normal(KEYS[10], (3, basis.num_features, 2))
+    return BasisPredictor(basis, weight, root, jnp.array([0.1, 0.3]), jnp.array([2.0, -1.0]), jnp.array([1.5, 0.5]))
+
+
 PREDICTORS = {
     "net": mlp(),
     "classifier": mlp(classifies=True),
@@ -68,6 +78,7 @@ PREDICTORS = {
     "protonet, one class unknown": Prototypes(
         without_head(mlp(), "it"), jax.random.normal(KEYS[6], (2, 6)), known=jnp.array([True, False])
     ),
+    **{f"grove, {kind}": grove(kind) for kind in BASES},
     "bmaml": particles(classifies=False),
     "bmaml classifier": particles(classifies=True),
 }
@@ -86,7 +97,7 @@ def documented():
     names = {}
     exec(compile(code, "export.md", "exec"), names)
     assert "metagrove" not in code
-    return code, names["predict"]
+    return code, names["predict"], names["ACTIVATIONS"]
 
 
 def test_the_reader_is_short(documented):
@@ -102,7 +113,7 @@ def test_the_documented_reader_says_what_the_predictor_says(name, documented, tm
     export(task, tmp_path / "model")
     expected = np.asarray(eqx.filter_jit(predictor)(jnp.asarray(task.schema.encode_inputs(TABLE, "here"))))
     expected = np.exp(expected) if classifies else expected * [[10.0, 0.1]] + [[5.0, -2.0]]
-    np.testing.assert_allclose(documented[1](tmp_path / "model", TABLE), expected, rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(documented[1](tmp_path / "model", TABLE), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_variance_of_a_new_value(tmp_path):
@@ -115,6 +126,18 @@ def test_variance_of_a_new_value(tmp_path):
         x = np.maximum(x, 0) if layer["activation"] == "relu" else x
     std = task.predictor.std(jnp.asarray(rows))
     np.testing.assert_allclose(np.sqrt(x.var(0) + model["noise_variance"]), std, rtol=1e-4)
+
+
+def test_variance_of_a_new_value_of_grove(tmp_path, documented):
+    task = fitted(PREDICTORS["grove, spline"], VALUES)
+    export(task, tmp_path)
+    arrays, model = load_arrays(tmp_path, "model")
+    x = rows = task.schema.encode_inputs(TABLE, "here")
+    for layer in model["layers"][:-1]:
+        x = documented[2][layer["activation"]](x @ arrays[layer["weight"]] + arrays[layer["bias"]])
+    values = x @ arrays[model["std"]["weight"]] + arrays[model["std"]["bias"]]
+    variance = np.square(values).reshape(len(x), -1, 2).sum(1) + np.square(model["std"]["noise"])
+    np.testing.assert_allclose(np.sqrt(variance), task.predictor.std(jnp.asarray(rows)), rtol=1e-4)
 
 
 def numpy_conv4(model, arrays, images):

@@ -4,12 +4,13 @@ import jaxtyping
 import numpy as np
 import pandas as pd
 import pytest
-from own_runs import COLOUR, X, Y, image_run, read_csv, sensor_run, sensors, value_run, write_csv
+from own_runs import COLOUR, X, Y, image_run, label_run, read_csv, sensor_run, sensors, value_run, write_csv
 from PIL import Image
 
 import metagrove as mg
 from metagrove.cli.app import main
 from metagrove.errors import InputError
+from metagrove.serve.calibration import Calibration, write_calibration
 from metagrove.serve.predict_files import predict_file, written
 
 LABELS = ["cat", "dog", "emu", "dog", "cat"]
@@ -17,7 +18,11 @@ LABELS = ["cat", "dog", "emu", "dog", "cat"]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return sensor_run(tmp_path_factory.mktemp("own") / "run")
+    """A run with intervals that widen with the distance to the support rows, of 4 support rows or more."""
+    run = sensor_run(tmp_path_factory.mktemp("own") / "run")
+    quantiles = {"2": {"0.9": [9.0]}, "4": {"0.8": [1.0], "0.9": [2.0]}}
+    write_calibration(run.folder, Calibration(20, 3, "distance", 0.5, quantiles))
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +66,56 @@ def test_a_table_through_every_door(run, tmp_path):
     frame = pd.DataFrame(sensors(5))
     model = mg.FewShotRegressor(run, steps=3).fit(frame[[X, COLOUR]], frame[Y])
     np.testing.assert_array_equal(model.predict(pd.DataFrame(new)), values)
+    intervals_agree(task, model, tmp_path, asked, new)
+
+
+def intervals_agree(task, model, tmp_path, asked, new):
+    """The ends of intervals by every door; the file keeps the columns that were given."""
+    columns = task.predict(asked)
+    assert list(columns) == [Y, f"{Y}_lower", f"{Y}_upper"]
+    in_file = read_csv(tmp_path / "p.csv")
+    assert list(in_file) == [*new, *columns]
+    assert in_file[X] == [str(one) for one in new[X]]
+    by_model = dict(zip(("_lower", "_upper"), model.predict_interval(pd.DataFrame(new)), strict=True))
+    again = mg.load_fitted(tmp_path / "task").predict(new)
+    for end, other in by_model.items():
+        assert in_file[Y + end] == written(columns[Y + end])
+        np.testing.assert_array_equal(other, columns[Y + end])
+        np.testing.assert_array_equal(again[Y + end], columns[Y + end])
+    schema = task.schema
+    x = schema.encode_inputs(new, "new")
+    lower, upper = task.interval(x)
+    np.testing.assert_array_equal(schema.decode_targets(lower)[Y], columns[f"{Y}_lower"])
+    support = schema.encode_inputs(sensors(5), "s")
+    away = np.linalg.norm(x[:, None].astype(float) - support[None], axis=2).min(1) / 3**0.5
+    np.testing.assert_allclose((upper - lower)[:, 0], 2 * 2.0 * (1 + 0.5 * away), rtol=1e-6)
+    narrow = task.interval(x, coverage=0.8)
+    np.testing.assert_allclose((narrow[1] - narrow[0])[:, 0], (upper - lower)[:, 0] / 2, rtol=1e-6)
+    with pytest.raises(InputError, match=r"coverage must be one of 0.8, 0.9, got 0.7"):
+        task.interval(x, coverage=0.7)
+
+
+def test_intervals_hold_for_the_calibrated_inner_steps_alone(run):
+    assert run.adapt(sensors(5), steps=2).interval(np.zeros((2, 3), np.float32)) is None
+    assert list(run.adapt(sensors(5), steps=2).predict(sensors(3))) == [Y]
+
+
+def test_a_temperature_changes_probabilities_through_every_door(tmp_path):
+    run = label_run(tmp_path / "run")
+    rows = {"a": np.arange(4.0), "b": np.array([1.0, 1.0, 0.0, 0.0]), "kind": np.array(["9", "9", "x", "x"], object)}
+    before = run.adapt(rows).probabilities(rows)
+    write_calibration(run.folder, Calibration(20, run.inner_steps, temperature=2.0))
+    task = run.adapt(rows)
+    softer = np.sqrt(before) / np.sqrt(before).sum(1, keepdims=True)
+    np.testing.assert_allclose(task.probabilities(rows), softer, rtol=1e-5)
+    columns = task.predict(rows)
+    np.testing.assert_array_equal(columns["kind=9"], task.probabilities(rows)[:, task.schema.labels.index("9")])
+    model = mg.FewShotClassifier(run).fit(pd.DataFrame(rows)[["a", "b"]], rows["kind"])
+    by_model = model.predict_proba(pd.DataFrame(rows)[["a", "b"]])
+    np.testing.assert_array_equal(by_model[:, model.classes_.tolist().index("9")], columns["kind=9"])
+    x = task.schema.encode_inputs(rows, "rows")
+    many = run.adapt_many([(x, task.schema.encode_targets(rows, "rows"))]).predict([x])[0]
+    np.testing.assert_allclose(np.exp(many), softer, rtol=1e-5)
 
 
 def test_images_through_every_door(images, tmp_path):
@@ -84,6 +139,18 @@ def test_images_through_every_door(images, tmp_path):
     assert task.classify(folder / "new").tolist() == columns["class"].tolist()
     model = mg.FewShotClassifier(run).fit(support, labels)
     np.testing.assert_array_equal(model.predict_proba(new), each)
+    paths = [folder / "new" / f"{i:02}.png" for i in range(5, 12)]
+    by_path, one = task.predict(paths), task.predict(str(paths[0]))
+    assert by_path["file"].tolist() == list(map(str, paths))
+    np.testing.assert_array_equal(by_path["class=dog"], columns["class=dog"])
+    np.testing.assert_array_equal(one["class=dog"], columns["class=dog"][:1])
+    pillow = [Image.open(path) for path in paths]
+    np.testing.assert_array_equal(task.probabilities(pillow), each)
+    np.testing.assert_array_equal(task.classify(pillow[0]), each[:1].argmax(1))
+    by_pillow = run.adapt([Image.fromarray(x) for x in support], labels)
+    np.testing.assert_array_equal(by_pillow.probabilities(new), each)
+    with pytest.raises(InputError, match=r"nothing.png cannot be read"):
+        task.predict([folder / "nothing.png"])
 
 
 def test_array_in_array_out_and_table_in_columns_out(tmp_path):

@@ -1,32 +1,41 @@
-"""Baselines of a run: MAML and scikit-learn models on the same test tasks, with paired differences.
+"""A run beside its baselines on the same test tasks: who is best, what is served, what is recommended.
 
-baselines.json in the run folder holds `Baselines`; the first row is the run itself.
+baselines.json in the run folder holds `Baselines`; the first row is the run itself. Baselines are fitted to training
+tasks, their settings and what is served are selected on validation tasks, and all are scored on test tasks.
 """
 
 import dataclasses
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from metagrove import files
+from metagrove.baselines.data import Draws, baseline_data, draw_tasks, mean_loss
 from metagrove.config.config import Config
-from metagrove.evaluation.sklearn_models import BASELINES, Draws, best_model, draw_tasks, score
-from metagrove.evaluation.summaries import learner_name
+from metagrove.evaluation.advice import advise, recommend
+from metagrove.evaluation.candidates import (
+    STOPPED,
+    Candidate,
+    Note,
+    TaskScores,
+    blended,
+    fitted,
+    label_of,
+    predict_draws,
+    score_draws,
+    seconds_of,
+    trained,
+)
 from metagrove.files import OMIT_NONE
 from metagrove.losses import best_of
-from metagrove.serve.run import Run, load
-from metagrove.training.loop import train
-from metagrove.training.scores import PairedComparison, PairedDifference, ci95, paired_difference
+from metagrove.serve.run import Run
+from metagrove.serve.served import Served, write_served
+from metagrove.training.scores import PairedComparison, ci95, paired_difference
 
 FILE = "baselines.json"
-CHOICE_DRAWS = 2
-"""Draws of each validation task on which the settings of a baseline are selected; few, since each needs a fit."""
-LABELS = {"hsml": "HSML", "maml": "MAML"}
-Note = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,12 +58,18 @@ class BaselineRow:
     seconds: float
     """Time of training or fitting."""
     folder: str | None = dataclasses.field(default=None, metadata=OMIT_NONE)
-    """Folder of a trained rival, relative to the run folder."""
+    """Its folder, relative to the run folder."""
     value: float
     value_ci95: float
     by_family: dict[str, MeanScore]
     minus_run: PairedComparison | None = dataclasses.field(default=None, metadata=OMIT_NONE)
-    """Paired difference to the run; None for the run itself."""
+    """Paired difference to the run; None for the run itself, and for a baseline that failed."""
+    validation_loss: float | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Squared error or log loss on validation tasks, which selects what is served."""
+    log_loss: float | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Of a classifier, on test tasks."""
+    error: str | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Why there is no score."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,10 +82,16 @@ class Baselines:
     best: str
     """Name of the best row."""
     advice: str
-    """Recommendation in one sentence which model to use."""
+    """Which method to use, in one or two sentences."""
     num_draws: int
     """Draws of each test task."""
     seed: int
+    recommended: str = ""
+    """Name of the recommended row."""
+    served: str = ""
+    """Name of the row that `adapt` and `predict` serve."""
+    serving: str = ""
+    """What is served and why, in one sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,40 +102,86 @@ class Measured:
     seconds: float
     variant: str = ""
     folder: str | None = None
+    losses: np.ndarray | None = None
+    """Loss of each test task, where that is not its score."""
+    validation_loss: float | None = None
+    error: str | None = None
+
+    @property
+    def task_losses(self) -> np.ndarray:
+        """Loss of each test task."""
+        return self.values if self.losses is None else self.losses
 
 
-def measure(run: Run, rivals: Mapping[str, Config], *, num_draws: int, seed: int, note: Note) -> Baselines | None:
-    """Train the rivals, fit the baselines, score all on the test tasks and write baselines.json.
+def measure(
+    run: Run, also: Mapping[str, Config], *, num_draws: int, seed: int, note: Note, serve: bool = True
+) -> Baselines | None:
+    """Train other learners, fit the baselines, score all on the test tasks, and decide what is served.
+
+    Args:
+        run: The run.
+        also: Configs of other learners to train on the same tasks, by name.
+        num_draws: Draws of each test task.
+        seed: Random seed of the test draws.
+        note: Called with a line about each step.
+        serve: Serve the winner on validation tasks; otherwise the run's own learner.
 
     Returns:
         The content of baselines.json, or None if training was interrupted.
     """
-    source = run.config.source
-    measured = {learner_name(run): Measured(own_scores(run, num_draws, seed), seconds_of(run))}
-    for name, config in rivals.items():
-        note(f"training {label_of(name)} for comparison")
-        rival = train_or_resume(config, run.folder / "baselines" / name)
-        if rival is None:
-            return None
-        values = own_scores(rival, num_draws, seed)
-        measured[name] = Measured(values, seconds_of(rival), folder=f"baselines/{name}")
-    tasks = draw_tasks(source, "test", num_draws=num_draws, seed=seed)
-    validation = draw_tasks(source, "validation", num_draws=min(num_draws, CHOICE_DRAWS), seed=seed)
-    measured |= dict(fit_models(run, tasks, validation, note))
-    result = make_result(measured, tasks.family, source.family_names, metric=run.metric, num_draws=num_draws, seed=seed)
+    run, source = run.alone(), run.config.source
+    data = baseline_data(source, classifies=run.classifies)
+    own = Candidate(run.learner_name, label_of(run.learner_name), run, seconds=seconds_of(run.folder))
+    found = [own, *trained(run, also, note)]
+    if any(one.error == STOPPED for one in found):
+        return None
+    found += fitted(run, data, note)
+    runs = {one.name: one.run for one in found if one.run is not None}
+    note("scoring all on validation and test tasks")
+    predictions = {name: predict_draws(one, data.validation) for name, one in runs.items()}
+    _, query = data.validation.joined()
+    blend = blended(run, runs, predictions, query)
+    if blend is not None and blend.run is not None:
+        found.append(blend)
+        predictions["blend"] = predict_draws(blend.run, data.validation)
+    losses = {name: mean_loss(one, query, classifies=run.classifies) for name, one in predictions.items()}
+    test = draw_tasks(source, "test", num_draws=num_draws, seed=seed)
+    measured = {one.name: measured_of(one, run, test, losses.get(one.name)) for one in found}
+    num_train = len(data.train.x)
+    result = make_result(
+        measured, test.family, source.family_names, metric=run.metric, num_draws=num_draws, seed=seed, tasks=num_train
+    )
+    result = with_served(result, losses, run, serve=serve)
     files.write_json(run.folder / FILE, {"format": files.FORMAT, **nan_to_none(files.as_json(result))})
     return result
 
 
-def fit_models(run: Run, tasks: Draws, validation: Draws, note: Note) -> Iterator[tuple[str, Measured]]:
-    """Score each scikit-learn model on the test tasks, with settings selected on validation tasks."""
-    source, classifies = run.config.source, run.metric == "accuracy"
-    for name, baseline in BASELINES.items():
-        note(f"fitting {baseline.label}")
-        began = time.monotonic()
-        variant, predict = best_model(source, baseline, validation, classifies=classifies)
-        values = score(tasks, predict, classifies=classifies)
-        yield name, Measured(values, time.monotonic() - began, variant)
+def measured_of(one: Candidate, run: Run, test: Draws, validation_loss: float | None) -> Measured:
+    """Score a candidate on the test tasks; one that failed has no score."""
+    folder = None if one.run is run or one.run is None else f"baselines/{one.name}"
+    if one.run is None:
+        nothing = np.full(len(test.family), np.nan)
+        return Measured(nothing, one.seconds, error=one.error)
+    scores: TaskScores = score_draws(predict_draws(one.run, test), test, classifies=run.classifies)
+    return Measured(scores.by_metric(), one.seconds, one.variant, folder, scores.loss, validation_loss)
+
+
+def with_served(result: Baselines, losses: Mapping[str, float], run: Run, *, serve: bool) -> Baselines:
+    """Decide what is served, write that beside the run, and say so."""
+    label = {row.name: row.label for row in result.rows}
+    variant = {row.name: row.variant for row in result.rows}
+    finite = {name: loss for name, loss in losses.items() if math.isfinite(loss)}
+    winner = min(finite, key=lambda name: finite[name])
+    if not serve:
+        why = f"adapt and predict serve {label[run.learner_name]}, as asked for"
+        served = Served(run.learner_name, label[run.learner_name], why)
+    else:
+        described = f"{label[winner]} ({variant[winner]})" if variant[winner] else label[winner]
+        why = f"adapt and predict serve {described}, which has the least loss on validation tasks"
+        served = Served(winner, label[winner], why)
+    write_served(run.folder, served)
+    others = "" if not serve else f"; --learner {run.learner_name} (or another name) fixes one"
+    return dataclasses.replace(result, served=served.name, serving=f"{why}{others}.")
 
 
 def read_baselines(folder: Path) -> Baselines | None:
@@ -129,17 +196,6 @@ def own_scores(run: Run, num_draws: int, seed: int) -> np.ndarray:
     return run.scores(num_tasks=num_tasks, seed=seed, steps=run.inner_steps, every_step=False).by_step[:, -1]
 
 
-def seconds_of(run: Run) -> float:
-    """Return the training time of a run in seconds."""
-    return float(files.read_json(run.folder / "last.json")["seconds"])
-
-
-def train_or_resume(config: Config, folder: Path) -> Run | None:
-    """Train the run of a rival, resuming it if it exists; return None if training was interrupted."""
-    there = (folder / "run.json").exists()
-    return load(folder) if train(config, folder, resume=there, command="metagrove train own --baselines") else None
-
-
 def nan_to_none(data: Any) -> Any:
     """Replace NaN by None in JSON data, e.g. the confidence interval of a single task."""
     if isinstance(data, dict):
@@ -147,11 +203,6 @@ def nan_to_none(data: Any) -> Any:
     if isinstance(data, list):
         return [nan_to_none(value) for value in data]
     return None if isinstance(data, float) and math.isnan(data) else data
-
-
-def label_of(name: str) -> str:
-    """Return the display name of a row."""
-    return BASELINES[name].label if name in BASELINES else LABELS.get(name, name)
 
 
 def make_result(
@@ -162,54 +213,43 @@ def make_result(
     metric: str,
     num_draws: int,
     seed: int,
+    tasks: int = 0,
 ) -> Baselines:
     """Make the content of baselines.json; the first row is the run itself."""
     first, *_ = measured.values()
     parts = {name: family == i for i, name in enumerate(families) if (family == i).any()}
-    rows = [row_of(name, one, None if one is first else first, parts) for name, one in measured.items()]
-    best = best_of(rows, lambda row: row.value, metric)
-    to_best = paired_difference(first.values, measured[best.name].values)
-    recommendation = advice(rows, best, to_best, metric)
-    return Baselines(metric, len(family), rows, best.name, recommendation, num_draws, seed)
+    classifies = metric == "accuracy"
+    rows = [row_of(name, one, first, parts, classifies=classifies) for name, one in measured.items()]
+    best = best_of([row for row in rows if math.isfinite(row.value)], lambda row: row.value, metric)
+    losses = {name: one.task_losses for name, one in measured.items() if np.isfinite(one.task_losses).all()}
+    words = advise(losses, next(iter(measured)), num_tasks=tasks, classifies=classifies)
+    return Baselines(metric, len(family), rows, best.name, words, num_draws, seed, recommend(losses).name)
 
 
-def row_of(name: str, one: Measured, run: Measured | None, parts: Mapping[str, np.ndarray]) -> BaselineRow:
-    """Make a row, with its paired difference to the run unless it is the run itself."""
+def row_of(
+    name: str, one: Measured, run: Measured, parts: Mapping[str, np.ndarray], *, classifies: bool
+) -> BaselineRow:
+    """Make a row, with its paired difference to the run unless it is the run itself or failed."""
     paired = None
-    if run is not None:
+    if one is not run and one.error is None:
         over_all = paired_difference(one.values, run.values)
         each = {part: paired_difference(one.values[chosen], run.values[chosen]) for part, chosen in parts.items()}
         paired = PairedComparison(over_all.difference, over_all.ci95, each)
     return BaselineRow(
         name=name,
-        label=label_of(name),
+        label=label_of(name, classifies=classifies),
         variant=one.variant,
         seconds=one.seconds,
         folder=one.folder,
         **dataclasses.asdict(mean_score(one.values)),
         by_family={part: mean_score(one.values[chosen]) for part, chosen in parts.items()},
         minus_run=paired,
+        validation_loss=one.validation_loss,
+        log_loss=float(one.task_losses.mean()) if classifies and one.losses is not None else None,
+        error=one.error,
     )
 
 
 def mean_score(values: np.ndarray) -> MeanScore:
     """Compute the mean over tasks and its 95 % confidence interval."""
     return MeanScore(float(values.mean()), float(ci95(values)))
-
-
-def advice(rows: list[BaselineRow], best: BaselineRow, to_best: PairedDifference, metric: str) -> str:
-    """Recommend in one sentence which model to use."""
-    run = rows[0]
-    scores = f"{metric} {best.value:.3g}"
-    if best is run:
-        next_best = best_of(rows[1:], lambda row: row.value, metric)
-        gap = next_best.minus_run
-        assert gap is not None
-        lead = f"Use {run.label}: it is best ({scores})"
-        if abs(gap.difference) > gap.ci95:
-            return f"{lead}; next is {next_best.label}, {gap.difference:+.3g} ± {gap.ci95:.2g}."
-        return f"{lead}, though {next_best.label} may be as good ({gap.difference:+.3g} ± {gap.ci95:.2g})."
-    gap = f"{to_best.difference:+.3g} ± {to_best.ci95:.2g}"
-    if abs(to_best.difference) > to_best.ci95:
-        return f"Use {best.label}: it is best ({scores}), and {run.label} is behind by {gap}."
-    return f"{best.label} is best ({scores}), and {run.label} may be as good ({gap}): use the simpler one."

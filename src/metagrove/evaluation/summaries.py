@@ -6,6 +6,9 @@ from pathlib import Path
 
 from metagrove.config.encoding import to_json
 from metagrove.errors import InputError
+from metagrove.evaluation.arrivals import Detections, detections
+from metagrove.evaluation.hierarchy import HierarchyMeasures, measure_hierarchy
+from metagrove.evaluation.row_scores import RowScores, score_rows
 from metagrove.evaluation.transfer import ReportedGrowth, Transfer, growth_events, transfer
 from metagrove.files import FLAT, OMIT_NONE, Json, json_key
 from metagrove.losses import metric_of
@@ -35,6 +38,8 @@ class StreamStory:
     growth: list[ReportedGrowth]
     transfer: Transfer | None
     """None before the stream has ended."""
+    detections: Detections | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Growth events against arrivals, of a run that may grow."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +68,10 @@ class Evaluation:
     """Record of the checkpoint, with its validation."""
     statistics: ImageStatistics | None = dataclasses.field(default=None, metadata=OMIT_NONE)
     """Of a run on images."""
+    rows: RowScores | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Errors in the units of the columns, coverage of intervals, recall of classes."""
+    hierarchy: HierarchyMeasures | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Whether the clusters matter, of a learner with clusters."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,8 +102,9 @@ def evaluate(run: Run | str | Path, *, num_tasks: int = 40_000, seed: int = 0) -
         seed: Random seed of the test tasks.
 
     Returns:
-        Means with 95 % confidence intervals over tasks, by family, and the agreement of clusters and families; of a run
-        on images, with support statistics and transductive.
+        Means with 95 % confidence intervals over tasks, by family, the agreement of clusters and families, and whether
+        the clusters matter; of a run on images, with support statistics and transductive; of a run on tables or with
+        calibration, errors in the units of the columns and the coverage of intervals, or the recall of each class.
 
     Example:
         >>> import metagrove as mg
@@ -106,7 +116,9 @@ def evaluate(run: Run | str | Path, *, num_tasks: int = 40_000, seed: int = 0) -
     summary = summarize(scores, run.config.source.family_names, step=run.inner_steps, metric=run.metric)
     story = stream_story(run, folders.read_metrics(run.folder))
     statistics = image_statistics(run, num_tasks=num_tasks, seed=seed) if run.config.source.spec.is_image else None
-    return Evaluation(run.folder.name, learner_name(run), seed, summary, story, run.about, statistics)
+    name, rows = (run.folder.name, learner_name(run)), score_rows(run)
+    measures = measure_hierarchy(run, num_tasks=num_tasks, seed=seed)
+    return Evaluation(*name, seed, summary, story, run.about, statistics, rows, measures)
 
 
 def image_statistics(run: Run, *, num_tasks: int, seed: int) -> ImageStatistics:
@@ -123,11 +135,13 @@ def stream_story(run: Run, records: Sequence[BlockRecord]) -> StreamStory | None
     source, training = run.config.source, run.config.training
     if not source.has_phases:
         return None
-    higher = metric_of(run.config.learner.loss).higher_is_better
+    higher, growth = metric_of(run.config.learner.loss).higher_is_better, growth_events(records)
+    noticed = detections([event.step for event in growth], source, training.steps)
     return StreamStory(
         clusters=run.about.get("clusters"),
-        growth=growth_events(records),
+        growth=growth,
         transfer=transfer(records, source, training.steps, higher_is_better=higher),
+        detections=noticed if training.growth.growth_window else None,
     )
 
 

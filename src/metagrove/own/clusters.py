@@ -9,8 +9,8 @@ import numpy as np
 from metagrove.config.config import Config
 from metagrove.errors import InputError
 from metagrove.losses import best_of, metric_of
+from metagrove.own.pool import Training, train_all
 from metagrove.serve.run import Run, load
-from metagrove.training.loop import train
 from metagrove.training.scores import paired_difference
 from metagrove.training.validate import validation_scores
 
@@ -19,7 +19,7 @@ PART = 5
 
 
 def choose_clusters(
-    config: Config, candidates: Sequence[tuple[int, ...]], note: Callable[[str], None]
+    config: Config, candidates: Sequence[tuple[int, ...]], note: Callable[[str], None], workers: int = 1
 ) -> Config | None:
     """Select the number of clusters on validation tasks.
 
@@ -30,6 +30,7 @@ def choose_clusters(
         config: The config of the run.
         candidates: Tuples of cluster numbers.
         note: Called with a line about each candidate.
+        workers: Number of candidates trained at a time; several in processes of their own.
 
     Returns:
         The config with the selected clusters, or None if training was interrupted.
@@ -41,14 +42,11 @@ def choose_clusters(
         raise InputError(f"{type(config.learner).__name__} has no clusters: remove --clusters auto")
     steps = max(1, config.training.steps // PART)
     note(f"selecting clusters on validation tasks after {steps} meta-steps each")
-    scores: dict[tuple[int, ...], np.ndarray] = {}
-    for clusters in candidates:
-        brief = config.with_settings(clusters=clusters, steps=steps, validate_every=steps)
-        brief = brief.with_settings(warmup_steps=min(config.training.warmup_steps, steps // 4))
-        values = brief_scores(brief)
-        if values is None:
-            return None
-        scores[clusters] = values
+    brief = {clusters: brief_config(config, clusters, steps) for clusters in candidates}
+    scores = brief_scores(brief, workers)
+    if scores is None:
+        return None
+    for clusters, values in scores.items():
         note(f"clusters {clusters}: {metric_name(config)} {values.mean():.4g}")
     chosen, why = fewest_as_good(scores, metric_name(config))
     note(f"selected: clusters {chosen}, {why}")
@@ -60,13 +58,20 @@ def metric_name(config: Config) -> str:
     return metric_of(config.learner.loss).name
 
 
-def brief_scores(config: Config) -> np.ndarray | None:
-    """Train briefly and score every validation task; return None if training was interrupted."""
+def brief_config(config: Config, clusters: tuple[int, ...], steps: int) -> Config:
+    """Return the config of the short training of a candidate."""
+    warmup_steps = min(config.training.warmup_steps, steps // 4)
+    return config.with_settings(clusters=clusters, steps=steps, validate_every=steps, warmup_steps=warmup_steps)
+
+
+def brief_scores(configs: dict[tuple[int, ...], Config], workers: int) -> dict[tuple[int, ...], np.ndarray] | None:
+    """Train each candidate briefly and score every validation task; return None if training was interrupted."""
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "run"
-        if not train(config, place, command="metagrove train own --clusters auto"):
+        places = {clusters: Path(folder) / "-".join(map(str, clusters)) for clusters in configs}
+        trainings = [Training(f"clusters {clusters}", configs[clusters], places[clusters]) for clusters in configs]
+        if not train_all(trainings, workers):
             return None
-        return scores_of(load(place))
+        return {clusters: scores_of(load(place)) for clusters, place in places.items()}
 
 
 def scores_of(run: Run) -> np.ndarray:

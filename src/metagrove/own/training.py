@@ -2,22 +2,24 @@
 
 import csv
 import dataclasses
-import sys
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 from metagrove import files
 from metagrove.config.config import Config
-from metagrove.config.encoding import learner_from_json
+from metagrove.config.encoding import learner_from_json, to_json
 from metagrove.config.own_data import cluster_candidates, table_config
 from metagrove.config.presets import default_learner
 from metagrove.config.registry import class_named
-from metagrove.errors import InputError
+from metagrove.config.settings import setting_names
+from metagrove.errors import DivergedError, InputError
 from metagrove.evaluation import baselines
 from metagrove.losses import cross_entropy
+from metagrove.notes import note as note_line
 from metagrove.own.clusters import choose_clusters
-from metagrove.serve.known_tasks import write_atlas
+from metagrove.serve.calibrate import calibrate, calibrate_predictions
 from metagrove.serve.run import Run, load
 from metagrove.sources.tables import Tables, open_tables
 from metagrove.tables.read import from_frame
@@ -29,6 +31,8 @@ __all__ = ["train_own"]
 Note = Callable[[str], None]
 NUM_DRAWS = 5
 """Draws of each test task, with different support rows, when baselines are measured."""
+CALMER = 5.0
+"""Learning rates are divided by this after a training that diverged."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +43,14 @@ class Job:
     folder: Path
     resume: bool = False
     choose_clusters: bool = False
-    baselines: bool = False
+    baselines: bool = True
+    also: tuple[str, ...] = ()
+    """Names of other learners to train on the same tasks, and to compare with."""
+    serve: bool = True
+    """Serve the winner on validation tasks; otherwise the run's own learner."""
     command: str = ""
+    workers: int = 1
+    """Number of trainings at a time, of clusters to select from and of baselines."""
 
 
 def train_own(
@@ -51,7 +61,9 @@ def train_own(
     resume: bool = False,
     learner: str | None = None,
     clusters: tuple[int, ...] | Literal["auto"] | None = None,
-    baselines: bool = False,
+    baselines: bool = True,
+    also_train: tuple[str, ...] = (),
+    workers: int = 1,
     **settings: Any,
 ) -> Run:
     """Train on your own tables; the same as `metagrove train own`.
@@ -62,9 +74,12 @@ def train_own(
         target: Name of the column to predict; several for several numeric targets.
         out: Run folder; by default runs/own-LEARNER-sSEED.
         resume: Continue from the last checkpoint of the folder.
-        learner: Name of the learner (see `metagrove list`); by default HSML.
+        learner: Name of the learner (see `metagrove list`), which the run then serves; by default HSML is trained, and
+            whatever wins on validation tasks is served.
         clusters: Numbers of clusters per level, e.g. (4, 2, 1), or "auto" to select them on validation tasks.
-        baselines: Also train MAML and fit scikit-learn models on the same tasks, and compare.
+        baselines: Fit baselines on the same tasks, in seconds, and compare.
+        also_train: Names of other learners to train on the same tasks and compare, e.g. ("maml",).
+        workers: Number of trainings at a time, where there are several (clusters="auto"), each on its own core.
         **settings: Any other setting of `metagrove train own`, e.g. `task_column`, `inputs`, `shots`, `steps`.
 
     Returns:
@@ -95,7 +110,10 @@ def train_own(
         resume=resume,
         choose_clusters=clusters == "auto",
         baselines=baselines,
+        also=tuple(also_train),
+        serve=learner is None,
         command="metagrove.train_own(...)",
+        workers=workers,
     )
     run = run_job(job, print_note)
     if run is None:
@@ -153,7 +171,8 @@ def own_config(data: TableData, learner: str | None, note: Note) -> Config:
 def describe_columns(source: Tables) -> str:
     """Describe the inputs and targets of a source."""
     inputs = ", ".join(
-        f"{c.name}" + (f" ({c.width} categories)" if c.kind == "category" else "") for c in source.schema.inputs
+        c.name + {"category": f" ({len(c.categories)} categories)", "date": " (a date)"}.get(c.kind, "")
+        for c in source.schema.inputs
     )
     targets = ", ".join(column.name for column in source.schema.targets)
     kind = f"one of {len(source.schema.labels)} classes" if source.schema.classifies else "by regression"
@@ -166,14 +185,68 @@ def run_job(job: Job, note: Note) -> Run | None:
     The same job with `resume` continues it.
     """
     config = find_clusters(job, note) if job.choose_clusters else job.config
-    if config is None or not train_into(config, job.folder, resume=job.resume, command=job.command):
+    if config is None or not train_or_calm_down(config, job, note):
         return None
-    run = load(job.folder)
-    write_atlas(run)
-    if job.baselines:
-        result = baselines.measure(run, rivals(config), num_draws=NUM_DRAWS, seed=0, note=note)
+    note("indexing the known tasks and calibrating intervals on validation tasks")
+    run = calibrate(load(job.folder))
+    if job.baselines or job.also:
+        result = measure_baselines(run, job.also, serve=job.serve, note=note)
         return None if result is None else run
     return run
+
+
+def train_or_calm_down(config: Config, job: Job, note: Note) -> bool:
+    """Train; where that diverges, train once more with lower learning rates. False if it was interrupted."""
+    calm = with_lower_rates(config)
+    if job.resume and is_config_of(job.folder, calm):
+        return train_into(calm, job.folder, resume=True, command=job.command)
+    try:
+        return train_into(config, job.folder, resume=job.resume, command=job.command)
+    except DivergedError as error:
+        note(f"{error}")
+        note(f"training once more with learning rates divided by {CALMER:g}: {rates(calm)}")
+        remove_run(job.folder)
+        return train_into(calm, job.folder, command=job.command)
+
+
+def with_lower_rates(config: Config) -> Config:
+    """The config with lower inner and outer learning rates."""
+    names = [name for name in ("inner_lr", "outer_lr") if name in setting_names(config)]
+    values = {"outer_lr": config.training.outer_lr, "inner_lr": getattr(config.learner, "inner_lr", 0.0)}
+    return config.with_settings(**{name: values[name] / CALMER for name in names})
+
+
+def rates(config: Config) -> str:
+    """The learning rates of a config in words."""
+    inner = getattr(config.learner, "inner_lr", None)
+    return f"--outer-lr {config.training.outer_lr:.3g}" + (f" --inner-lr {inner:.3g}" if inner is not None else "")
+
+
+def is_config_of(folder: Path, config: Config) -> bool:
+    """Whether a run folder was begun with this config."""
+    path = folder / "run.json"
+    return path.exists() and files.read_json(path)["config"] == json.loads(json.dumps(to_json(config)))
+
+
+def remove_run(folder: Path) -> None:
+    """Remove what a diverged training left behind; a table that was saved there stays."""
+    for pattern in ("run.json", "metrics.jsonl", "best*", "last*"):
+        for path in folder.glob(pattern):
+            path.unlink()
+
+
+def measure_baselines(run: Run, also: tuple[str, ...], *, serve: bool, note: Note) -> baselines.Baselines | None:
+    """Measure the baselines of a run, and other learners of the same net and budget; None if it was interrupted."""
+    configs = {
+        name: dataclasses.replace(run.config, learner=default_learner(name, run.config))
+        for name in also
+        if name != run.learner_name
+    }
+    result = baselines.measure(run, configs, num_draws=NUM_DRAWS, seed=0, note=note, serve=serve)
+    if result is not None and result.served != run.learner_name:
+        note("calibrating what is served on validation tasks")
+        calibrate_predictions(run.using(result.served))
+    return result
 
 
 def find_clusters(job: Job, note: Note) -> Config | None:
@@ -183,15 +256,8 @@ def find_clusters(job: Job, note: Note) -> Config | None:
         learner = learner_from_json(stored["config"]["learner"], file_format=stored["format"])
         return job.config.with_settings(clusters=learner.clusters)
     num_tasks = len(job.config.source.task_names("train"))
-    return choose_clusters(job.config, cluster_candidates(num_tasks), note)
+    return choose_clusters(job.config, cluster_candidates(num_tasks), note, job.workers)
 
 
-def rivals(config: Config) -> dict[str, Config]:
-    """Return the config of MAML with the same net and budget, unless the run is MAML itself."""
-    maml = dataclasses.replace(config, learner=default_learner("maml", config))
-    return {} if type(maml.learner) is type(config.learner) else {"maml": maml}
-
-
-def print_note(line: str) -> None:
-    """Print a line to standard error."""
-    print(line, file=sys.stderr)
+print_note = note_line
+"""Print a line to standard error, unless notes are left out."""

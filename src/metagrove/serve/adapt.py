@@ -17,6 +17,7 @@ def adapt(
     *,
     steps: int | None = None,
     statistics: Statistics = "support",
+    learner: str | None = None,
 ) -> FittedTask:
     """Adapt a run or a released model to a new task; the same as `Run.adapt`.
 
@@ -28,6 +29,7 @@ def adapt(
         steps: Number of inner steps; by default the number selected on validation tasks.
         statistics: Whose statistics normalise images: the support set's, or those of the rows of one call ("query",
             transductive).
+        learner: Name of the learner or baseline of the run to use; by default what won on validation tasks.
 
     Returns:
         The fitted task.
@@ -43,4 +45,4 @@ def adapt(
         (2,)
     """
     run = run if isinstance(run, Run) else load(run)
-    return run.adapt(support, y, steps=steps, statistics=statistics)
+    return run.adapt(support, y, steps=steps, statistics=statistics, learner=learner)

@@ -17,27 +17,47 @@ from metagrove.task import Examples
 
 Answer = Callable[..., Array]
 """A predictor, or its `std`."""
+FIT = "fit"
+"""The measure of novelty that every learner has: the loss on the support set after adapting."""
 
 
 def fit_support(
     learner: Learner, meta: Meta, support: Examples, steps: int, statistics: Statistics
 ) -> tuple[Predictor, Info]:
-    """`adapt` without randomness and without what only training looks at; the predictor's statistics are fixed."""
+    """`adapt` without randomness and without what only training looks at; the predictor's statistics are fixed.
+
+    The loss on the support set itself tells how well the task can be fitted at all: a measure of novelty.
+    """
     predictor, info = learner.adapt(meta, support, steps=steps)
     predictor = bind_support(predictor, support, statistics)
-    return predictor, dataclasses.replace(info, path=repeat(predictor, 1), penalty=jnp.zeros(()), metrics={})
+    loss = learner.loss(predictor(support.x, support.mask), support.y, support.mask)
+    kept = {"path": repeat(predictor, 1), "penalty": jnp.zeros(()), "metrics": {}}
+    return predictor, dataclasses.replace(info, novelty={**info.novelty, FIT: loss}, **kept)
 
 
 adapt_one = eqx.filter_jit(fit_support)
 """`fit_support`, compiled."""
 
 
+class NoPath(eqx.Module):
+    """In place of a path that nobody asks for: it has no arrays."""
+
+    def __call__(self, *_: Any) -> Array:
+        """There is nothing to call."""
+        raise NotImplementedError
+
+
 @eqx.filter_jit
 def adapt_batch(
     learner: Learner, meta: Meta, supports: Examples, steps: int, statistics: Statistics
 ) -> tuple[Predictor, Info]:
-    """`fit_support` of each of many tasks."""
-    return over_tasks(lambda support: fit_support(learner, meta, support, steps, statistics), supports)
+    """`fit_support` of each of many tasks, without their paths."""
+
+    def one(support: Examples) -> tuple[Predictor, Info]:
+        predictor, info = fit_support(learner, meta, support, steps, statistics)
+        return predictor, dataclasses.replace(info, path=NoPath())
+
+    return over_tasks(one, supports)
 
 
 def rows_alone(answer: Answer, x: Array) -> Array:
@@ -56,10 +76,11 @@ def answer_set(answer: Answer, x: Array, mask: Array) -> Array:
 
 
 @eqx.filter_jit
-def answer_batch(x: Any, mask: Any, predictors: Predictor, statistics: Statistics) -> Array:
-    """Predictions for rows of each of many tasks."""
+def answer_batch(x: Any, mask: Any, predictors: Predictor, statistics: Statistics, std: bool = False) -> Array:
+    """Predictions for rows of each of many tasks, or their standard deviations."""
 
-    def one(x: Array, mask: Array, predictor: Predictor) -> Array:
-        return predictor(x, mask) if statistics == "query" else rows_alone(predictor, x)
+    def one(x: Array, mask: Array, predictor: Any) -> Array:
+        answer = predictor.std if std else predictor
+        return answer(x, mask) if statistics == "query" else rows_alone(answer, x)
 
     return over_tasks(one, x, mask, predictors)

@@ -44,11 +44,17 @@ class FewShot(BaseEstimator):
         return run
 
     def _expect(self, run: Run, X: Any) -> None:
-        """Expect the columns that the run was trained on, by name where X has names: `validate_data` then checks X."""
+        """Expect the columns that the run was trained on, by name and in any order where X has names; of a run whose
+        inputs have no names, X may have any. `validate_data` then checks X, and later rows against this one.
+        """
         schema = run.schema
         self.n_features_in_ = len(schema.inputs) if schema else int(np.prod(run.config.source.spec.x_shape))
-        if run.config.source.schema is not None and schema and hasattr(X, "columns"):
-            self.feature_names_in_ = np.array([column.name for column in schema.inputs], object)
+        given = column_names(X)
+        if run.config.source.schema is not None and schema and given is not None:
+            known = [column.name for column in schema.inputs]
+            self.feature_names_in_ = np.array(given if sorted(given) == sorted(known) else known, object)
+        elif given is not None and len(given) == self.n_features_in_:
+            self.feature_names_in_ = np.array(given, object)
 
     def _checked(self, run: Run, X: Any, *y: Any, **how: Any) -> Any:
         """X (and y) as scikit-learn checks them."""
@@ -67,7 +73,13 @@ class FewShot(BaseEstimator):
             self.task_ = run.adapt(self._images(X), np.array([str(one) for one in y]), **how)
         else:
             targets = {column.name: y[:, i] for i, column in enumerate(run.schema.targets)}
-            self.task_ = run.adapt(rows_table(run.schema, X, targets), **how)
+            self.task_ = run.adapt(rows_table(self._names(run.schema), X, targets), **how)
+
+    def _names(self, schema: Schema) -> list[str]:
+        """The run's inputs in the order of X."""
+        known = [column.name for column in schema.inputs]
+        given = list(getattr(self, "feature_names_in_", known))
+        return given if sorted(given) == sorted(known) else known
 
     def _images(self, X: np.ndarray) -> np.ndarray:
         return X.reshape(len(X), *self.run_.config.source.spec.x_shape)
@@ -80,7 +92,7 @@ class FewShot(BaseEstimator):
     def _asked(self, X: Any) -> Any:
         """New rows, as the fitted task is asked for them: images as an array, other rows as a table."""
         X = self._checked(self.run_, X)
-        return self._images(X) if self.run_.schema is None else rows_table(self.run_.schema, X)
+        return self._images(X) if self.run_.schema is None else rows_table(self._names(self.run_.schema), X)
 
 
 class FewShotRegressor(RegressorMixin, FewShot):
@@ -157,8 +169,27 @@ class FewShotRegressor(RegressorMixin, FewShot):
             raise ValueError("this run's learner has no standard deviation: leave return_std out, or train BMAML")
         return values, self._targets(std)
 
-    def _targets(self, columns: Columns) -> np.ndarray:
-        each = np.stack([columns[column.name] for column in self.task_.schema.targets], 1)
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """Predict an interval for each value of new rows of the task.
+
+        Args:
+            X: Inputs of shape (n, features).
+            coverage: 0.5, 0.8, 0.9 or 0.95: the part of the rows of new tasks that intervals cover.
+
+        Returns:
+            The lower and the upper ends, with the shape of `y` in `fit`.
+
+        Raises:
+            ValueError: If there is no run, or the run is not calibrated.
+        """
+        check_is_fitted(self)
+        found = None if self.run is None else self.task_.interval(self._asked(X), coverage)
+        if found is None:
+            raise ValueError("intervals need a run that is calibrated: mg.calibrate(run)")
+        return self._targets(found, "_lower"), self._targets(found, "_upper")
+
+    def _targets(self, columns: Columns, end: str = "") -> np.ndarray:
+        each = np.stack([columns[column.name + end] for column in self.task_.schema.targets], 1)
         return each[:, 0] if self.one_target_ else each
 
     def __sklearn_tags__(self) -> Tags:
@@ -244,9 +275,15 @@ class FewShotClassifier(ClassifierMixin, FewShot):
         return self.classes_[probabilities.argmax(1)]
 
 
-def rows_table(schema: Schema, X: np.ndarray, targets: Columns | None = None) -> Table:
+def column_names(X: Any) -> list[str] | None:
+    """Names of the columns of a DataFrame; None for an array, or if not all are text."""
+    names: list[Any] = list(getattr(X, "columns", ()))
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def rows_table(names: list[str], X: np.ndarray, targets: Columns | None = None) -> Table:
     """Checked rows as a table of the run's columns, whose rows count from 0 as those of an array do."""
-    columns = {column.name: X[:, i] for i, column in enumerate(schema.inputs)}
+    columns = {name: X[:, i] for i, name in enumerate(names)}
     return Table("X", {**columns, **(targets or {})}, np.arange(len(X)))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 
 from metagrove import files
 from metagrove.nets.predictors import PlainLayers, plain_layers
@@ -43,6 +44,8 @@ def export(fitted: FittedTask, folder: str | Path) -> None:
         for i, both in enumerate(plain.layers)
         for part, array in zip(PARTS, both, strict=True)
     }
+    if plain.std is not None:
+        arrays |= {f"std.{part}": array for part, array in zip(PARTS, plain.std, strict=True)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -52,7 +55,9 @@ def export(fitted: FittedTask, folder: str | Path) -> None:
 
 def description(fitted: FittedTask, plain: PlainLayers) -> dict[str, Any]:
     """Everything but the arrays."""
-    columns, last = fitted.schema.to_json(), len(plain.layers) - 1
+    columns = fitted.schema.to_json()
+    activations = (*(plain.activations or ("relu",) * (len(plain.layers) - 1)), "none")
+    variance = {part: f"std.{part}" for part in PARTS} | {"noise": np.asarray(plain.noise).tolist()}
     return {
         "inputs": columns["inputs"],
         "targets": columns["targets"],
@@ -62,12 +67,14 @@ def description(fitted: FittedTask, plain: PlainLayers) -> dict[str, Any]:
                 "kind": "dense" if weight.ndim <= 2 + bool(plain.members) else "conv",
                 **{part: f"layers.{i}.{part}" for part in PARTS},
                 "shape": list(weight.shape),
-                "activation": "none" if i == last else "relu",
+                "activation": activation,
             }
-            for i, (weight, _) in enumerate(plain.layers)
+            for i, ((weight, _), activation) in enumerate(zip(plain.layers, activations, strict=True))
         ],
         "output": "log_softmax" if plain.classifies else "values",
         "members": plain.members,
         "noise_variance": float(plain.noise_variance),
+        "calibration": files.as_json(fitted.calibration),
+        "std": None if plain.std is None else variance,
         "about": fitted.about,
     }

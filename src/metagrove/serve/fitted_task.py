@@ -21,10 +21,11 @@ from metagrove import files
 from metagrove.errors import InputError
 from metagrove.learner import Predictor
 from metagrove.nets.predictors import HasStd, Statistics
+from metagrove.serve.calibration import COVERAGE, TaskCalibration
 from metagrove.serve.compiled import Answer, answer_rows, answer_set
-from metagrove.serve.queries import QueryRows, read_queries
+from metagrove.serve.conformal import tempered
+from metagrove.serve.queries import QueryRows, has_names, read_queries
 from metagrove.serve.rows import input_rows, pad, padded_size
-from metagrove.tables.read import is_table
 from metagrove.tables.schema import Schema
 from metagrove.task import Spec
 from metagrove.training import checkpoint
@@ -48,6 +49,7 @@ class FittedTask:
         statistics: Whose statistics normalise: the support set's, or those of the rows of one call ("query").
         task_embedding: The task embedding g; None for a learner that does not embed tasks.
         assignments: Soft assignment of each level; empty for a learner without clusters.
+        calibration: Quantiles of intervals and temperature of probabilities; None for a run without calibration.
 
     Example:
         >>> import metagrove as mg
@@ -55,7 +57,7 @@ class FittedTask:
         >>> task.predict([[1.0], [3.0]]).shape
         (2, 1)
         >>> list(task.predict({"x": [1.0, 3.0]}))
-        ['y']
+        ['y', 'y_lower', 'y_upper']
     """
 
     learner: dict[str, Any]
@@ -76,24 +78,26 @@ class FittedTask:
     """g, where the task stands; None for a learner that does not embed tasks."""
     assignments: tuple[np.ndarray, ...] = ()
     """Each level's soft assignment, (K, K') with rows that sum to 1; empty for a learner without clusters."""
+    calibration: TaskCalibration | None = None
+    """How sure predictions are; None for a run that is not calibrated, or with other inner steps than it was."""
 
     def predict(self, x: Any) -> Any:
         """Predict the targets of new inputs of the task.
 
         Args:
             x: Array of inputs of shape (n, ...), or a table (path, DataFrame or mapping of columns); for images also a
-                folder.
+                folder, the path of an image, a list of paths, or Pillow images.
 
         Returns:
             For an array, an array of shape (n, targets) in the net's units, or log-probabilities of shape (n, classes).
-            For a table, a mapping of columns in the table's units: each target, with its standard deviation as
-            TARGET_sd if the learner has one; for a classifier the most likely class, and the probability of each class
-            as TARGET=CLASS.
+            For a table, a mapping of columns in the table's units: each target, the ends of its 90 % interval as
+            TARGET_lower and TARGET_upper, and its standard deviation as TARGET_sd if the learner has one; for a
+            classifier the most likely class, and the probability of each class as TARGET=CLASS.
 
         Raises:
             InputError: If the inputs do not fit the task; the message names row and column.
         """
-        return self.columns(self._read(x)) if is_table(x) else self._values(self._encoded(x))
+        return self.columns(self._read(x)) if has_names(x) else self._values(self._encoded(x))
 
     def classify(self, x: Any) -> np.ndarray:
         """Predict the most likely class of each row.
@@ -105,7 +109,7 @@ class FittedTask:
             Indices of the classes for an array, their names for a table.
         """
         numbers = self._values(self._encoded(x)).argmax(1)
-        return np.array(self.schema.labels, object)[numbers] if is_table(x) else numbers
+        return np.array(self.schema.labels, object)[numbers] if has_names(x) else numbers
 
     def probabilities(self, x: Any) -> np.ndarray:
         """Predict the probability of each class.
@@ -130,13 +134,41 @@ class FittedTask:
         if not isinstance(self.predictor, HasStd):
             return None
         rows = self._encoded(x)
-        return self._std_columns(rows) if is_table(x) else self._std(self.predictor, rows)
+        return self._std_columns(rows) if has_names(x) else self._std(self.predictor, rows)
 
-    def columns(self, queries: QueryRows) -> dict[str, np.ndarray]:
+    def interval(self, x: Any, coverage: float = COVERAGE) -> Any:
+        """Predict an interval for each value, which covers the stated part of the rows of new tasks.
+
+        Args:
+            x: New inputs, as for `predict`.
+            coverage: 0.5, 0.8, 0.9 or 0.95.
+
+        Returns:
+            For an array, the lower and the upper ends, two arrays in the net's units; for a table, a mapping of columns
+            TARGET_lower and TARGET_upper. None for a classifier, and for a run without calibration.
+
+        Raises:
+            InputError: If the inputs do not fit the task, or the coverage is not one of those.
+
+        Example:
+            >>> import metagrove as mg
+            >>> task = mg.load("toy-5shot-best").adapt([[-1.0], [0.0], [2.0]], [[-1.0], [1.0], [5.0]])
+            >>> lower, upper = task.interval([[1.0], [3.0]], coverage=0.8)
+            >>> bool((lower < upper).all())
+            True
+        """
+        if self.calibration is None or self.calibration.quantiles is None:
+            return None
+        rows = self._encoded(x)
+        values = self._values(rows)
+        return self._interval_columns(rows, values, coverage) if has_names(x) else self._ends(rows, values, coverage)
+
+    def columns(self, queries: QueryRows, coverage: float = COVERAGE) -> dict[str, np.ndarray]:
         """Predict encoded rows in the units of the table.
 
         Args:
             queries: Encoded rows.
+            coverage: Coverage of the intervals.
 
         Returns:
             A mapping of columns, as from `predict` for a table.
@@ -144,7 +176,9 @@ class FittedTask:
         Raises:
             InputError: If a prediction is not finite; the message names the row.
         """
-        found = self.schema.decode_targets(self._values(queries.x)) | self._std_columns(queries.x, "_sd")
+        values = self._values(queries.x)
+        found = self.schema.decode_targets(values) | self._interval_columns(queries.x, values, coverage)
+        found |= self._std_columns(queries.x, "_sd")
         refuse_not_finite(found, queries)
         return found if queries.files is None else {"file": queries.files, **found}
 
@@ -152,12 +186,28 @@ class FittedTask:
         return read_queries(table, self.spec, self.schema, self.ignored)
 
     def _encoded(self, x: Any) -> np.ndarray:
-        return self._read(x).x if is_table(x) else input_rows(x, self.spec)
+        return self._read(x).x if has_names(x) else input_rows(x, self.spec)
 
     def _values(self, x: np.ndarray) -> np.ndarray:
         values = self._answer(self.predictor, x)
-        fewer = self.schema.classifies and len(self.schema.labels) < self.spec.y_dim
-        return among(values[:, : len(self.schema.labels)]) if fewer else values
+        if not self.schema.classifies:
+            return values
+        temperature = 1.0 if self.calibration is None else self.calibration.temperature
+        fewer = len(self.schema.labels) < self.spec.y_dim
+        changed = fewer or temperature != 1.0
+        return tempered(values[:, : len(self.schema.labels)], temperature) if changed else values
+
+    def _ends(self, x: np.ndarray, values: np.ndarray, coverage: float) -> tuple[np.ndarray, np.ndarray]:
+        assert self.calibration is not None
+        std = self._std(self.predictor, x) if isinstance(self.predictor, HasStd) else None
+        half = self.calibration.half_widths(x, std, coverage)
+        return values - half, values + half
+
+    def _interval_columns(self, x: np.ndarray, values: np.ndarray, coverage: float) -> dict[str, np.ndarray]:
+        if self.calibration is None or self.calibration.quantiles is None:
+            return {}
+        lower, upper = map(self.schema.decode_targets, self._ends(x, values, coverage))
+        return {f"{name}{end}": side[name] for name in lower for end, side in (("_lower", lower), ("_upper", upper))}
 
     def _std(self, predictor: HasStd, x: np.ndarray) -> np.ndarray:
         return self._answer(predictor.std, x)[:, : self.schema.y_dim]
@@ -216,13 +266,8 @@ class FittedTask:
             "statistics": self.statistics,
             "task_embedding": None if self.task_embedding is None else self.task_embedding.tolist(),
             "assignments": [level.tolist() for level in self.assignments],
+            "calibration": files.as_json(self.calibration),
         }
-
-
-def among(log_probabilities: np.ndarray) -> np.ndarray:
-    """Log-probabilities given that it is one of these classes."""
-    shifted = log_probabilities - log_probabilities.max(1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
 
 
 def refuse_not_finite(columns: Mapping[str, np.ndarray], queries: QueryRows) -> None:

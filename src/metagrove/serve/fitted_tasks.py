@@ -15,13 +15,14 @@ from metagrove.config.config import Config
 from metagrove.config.encoding import to_json
 from metagrove.errors import InputError
 from metagrove.learner import Info, Meta, Predictor
-from metagrove.nets.predictors import Statistics
+from metagrove.nets.predictors import HasStd, Statistics
+from metagrove.serve.calibration import Calibration, read_calibration
 from metagrove.serve.compiled import adapt_batch, adapt_one, answer_batch
+from metagrove.serve.conformal import tempered
 from metagrove.serve.fitted_task import FittedTask
 from metagrove.serve.rows import input_rows, padded_examples, padded_size
 from metagrove.serve.standing import standing
 from metagrove.serve.support import SupportRows
-from metagrove.tables.schema import Schema
 from metagrove.task import Examples
 
 BATCH = 128
@@ -43,40 +44,62 @@ class Fit:
         examples = padded_examples(support.x, support.y)
         fitted = adapt_one(self.config.learner, self.meta, examples, self.steps, self.statistics)
         refuse_not_finite(fitted[0])
-        return self.task(*fitted, support.schema, len(support.x))
+        return self.task(*fitted, support)
 
-    def task(self, predictor: Predictor, info: Info, schema: Schema, num_rows: int) -> FittedTask:
+    def task(self, predictor: Predictor, info: Info, support: SupportRows) -> FittedTask:
         """What was fitted, and where it stands among the known tasks."""
         embedding = None if info.task_embedding is None else np.asarray(info.task_embedding)
         assignments = tuple(np.asarray(level) for level in info.assignments)
-        about = {"run": self.folder.name, "rows": num_rows, "inner_steps": self.steps}
+        about = {"run": self.folder.name, "rows": len(support.x), "inner_steps": self.steps}
+        place = standing(
+            self.folder,
+            self.config.learner,
+            self.meta,
+            embedding=embedding,
+            assignments=assignments,
+            novelty={name: float(value) for name, value in info.novelty.items()},
+            rows=(support.x, support.y),
+            schema=support.schema,
+        )
+        calibration = self.calibration
         return FittedTask(
             learner=to_json(self.config)["learner"],
             spec=self.config.source.spec,
-            schema=schema,
+            schema=support.schema,
             predictor=predictor,
-            support_size=padded_size(num_rows),
-            about={**about, **standing(self.folder, self.config.learner, self.meta, embedding, assignments)},
+            support_size=padded_size(len(support.x)),
+            about={**about, **place},
+            calibration=None if calibration is None else calibration.for_task(support.x),
             ignored=self.config.source.ignored_columns,
             statistics=self.statistics,
             task_embedding=embedding,
             assignments=assignments,
         )
 
+    @property
+    def calibration(self) -> Calibration | None:
+        """The run's calibration, if it holds for this number of inner steps and these statistics."""
+        found = read_calibration(self.folder)
+        holds = found is not None and found.inner_steps == self.steps and self.statistics == "support"
+        return found if holds else None
+
     def many(self, supports: Sequence[SupportRows]) -> "FittedTasks":
         """Fit every task, those of one padded size together."""
-        inputs = [support.x for support in supports]
         groups, places = [], [(0, 0)] * len(supports)
-        for size, members in by_size(range(len(supports)), inputs):
-            x, y = [supports[i].x for i in members], [supports[i].y for i in members]
-            for at, i in enumerate(members):
-                places[i] = len(groups), at
-            groups.append(in_batches(self._batch, (stack(x, size), stack(y, size), real_rows(x, size)), len(members)))
+        for size, members in by_size(range(len(supports)), [support.x for support in supports]):
+            width = min(BATCH, padded_size(len(members)))
+            for start in range(0, len(members), width):
+                batch = members[start : start + width]
+                for at, i in enumerate(batch):
+                    places[i] = len(groups), at
+                filled = batch + batch[-1:] * (width - len(batch))  # few numbers of tasks compile anew
+                groups.append(self._batch([supports[i] for i in filled], size))
         return FittedTasks(self, tuple(supports), tuple(groups), tuple(places))
 
-    def _batch(self, *examples: np.ndarray) -> Any:
-        supports = Examples(*map(jnp.asarray, examples))
-        return adapt_batch(self.config.learner, self.meta, supports, self.steps, self.statistics)
+    def _batch(self, supports: Sequence[SupportRows], size: int) -> tuple[Predictor, Info]:
+        x, y = [support.x for support in supports], [support.y for support in supports]
+        examples = Examples(*map(jnp.asarray, (stack(x, size), stack(y, size), real_rows(x, size))))
+        return jax.device_get(adapt_batch(self.config.learner, self.meta, examples, self.steps, self.statistics))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,14 +109,14 @@ class FittedTasks(Sequence[FittedTask]):
     Args:
         fit: The run, and how it is fitted.
         supports: Support set of each task.
-        groups: Predictors and infos of tasks with the same padded size, stacked along a new first axis.
+        groups: Predictors and infos of a batch of tasks with the same padded size, stacked along a new first axis.
         places: Group of each task, and its index in that group.
     """
 
     fit: Fit
     supports: tuple[SupportRows, ...]
     groups: tuple[tuple[Predictor, Info], ...]
-    """Tasks whose supports were padded to one size, their arrays stacked along a new first axis, in NumPy."""
+    """Batches of tasks whose supports were padded to one size, stacked along a new first axis, in NumPy."""
     places: tuple[tuple[int, int], ...]
     """Each task's group, and where it is in it."""
 
@@ -110,7 +133,7 @@ class FittedTasks(Sequence[FittedTask]):
         group, at = self.places[index]
         predictor, info = map_arrays(lambda leaf: leaf[at], self.groups[group])
         support = self.supports[index]
-        return self.fit.task(predictor, info, support.schema, len(support.x))
+        return self.fit.task(predictor, info, support)
 
     @property
     def task_embeddings(self) -> np.ndarray | None:
@@ -126,6 +149,23 @@ class FittedTasks(Sequence[FittedTask]):
             tuple(np.asarray(level[at]) for level in self.groups[group][1].assignments) for group, at in self.places
         ]
 
+    @property
+    def novelty(self) -> dict[str, np.ndarray]:
+        """Each task's measures of novelty by name, (tasks,)."""
+        each = [map_arrays(lambda leaf, at=at: leaf[at], self.groups[group][1].novelty) for group, at in self.places]
+        return {name: np.array([one[name] for one in each], np.float64) for name in each[0]}
+
+    def std(self, inputs: Sequence[ArrayLike]) -> list[np.ndarray] | None:
+        """Predict the standard deviation of each prediction, in few compiled calls.
+
+        Args:
+            inputs: An array of inputs for each task.
+
+        Returns:
+            An array for each task, in the net's units; None if the learner does not provide them.
+        """
+        return self._answers(inputs, std=True) if isinstance(self.groups[0][0], HasStd) else None
+
     def predict(self, inputs: Sequence[ArrayLike]) -> list[np.ndarray]:
         """Predict the targets of new inputs of every task, in few compiled calls.
 
@@ -138,22 +178,34 @@ class FittedTasks(Sequence[FittedTask]):
         Raises:
             InputError: If the number of arrays is not the number of tasks, or an array does not fit the run.
         """
+        found, calibration = self._answers(inputs, std=False), self.fit.calibration
+        cooled = calibration is not None and calibration.temperature != 1.0
+        return [tempered(one, calibration.temperature) for one in found] if calibration and cooled else found
+
+    def _answers(self, inputs: Sequence[ArrayLike], *, std: bool) -> list[np.ndarray]:
         if len(inputs) != len(self):
             raise InputError(f"one array of inputs for each of {len(self)} tasks, got {len(inputs)}")
-        rows = [input_rows(x, self.fit.config.source.spec) for x in inputs]
+        spec = self.fit.config.source.spec
+        rows = [input_rows(x, spec) for x in inputs]
         outputs: list[Any] = [None] * len(self)
-        for number, (predictors, _) in enumerate(self.groups):
-            of_group = [i for i, (group, _) in enumerate(self.places) if group == number]
+        for (predictors, _), of_group in zip(self.groups, self._members(), strict=True):
+            width = jax.tree.leaves(predictors)[0].shape[0]
             for size, members in by_size(of_group, rows):
-                at, some = np.array([self.places[i][1] for i in members]), [rows[i] for i in members]
-                chosen = map_arrays(lambda leaf, at=at: leaf[at], predictors)
-                found = in_batches(self._answer, (stack(some, size), real_rows(some, size), chosen), len(members))
-                for i, values in zip(members, found, strict=True):
-                    outputs[i] = values[: len(rows[i])]
+                filled = [rows[members[0]]] * width
+                for i in members:
+                    filled[self.places[i][1]] = rows[i]
+                asked = stack(filled, size), real_rows(filled, size)
+                found = np.asarray(answer_batch(*asked, predictors, self.fit.statistics, std))
+                for i in members:
+                    outputs[i] = found[self.places[i][1], : len(rows[i])]
         return outputs
 
-    def _answer(self, x: np.ndarray, mask: np.ndarray, predictors: Predictor) -> jax.Array:
-        return answer_batch(x, mask, predictors, self.fit.statistics)
+    def _members(self) -> list[list[int]]:
+        """The tasks of each group."""
+        members: list[list[int]] = [[] for _ in self.groups]
+        for i, (group, _) in enumerate(self.places):
+            members[group].append(i)
+        return members
 
 
 def refuse_not_finite(predictor: Predictor) -> None:
@@ -185,16 +237,6 @@ def stack(rows: Sequence[np.ndarray], size: int) -> np.ndarray:
 def real_rows(rows: Sequence[np.ndarray], size: int) -> np.ndarray:
     """Masks of the same sets."""
     return np.arange(size)[None] < np.array([len(one) for one in rows])[:, None]
-
-
-def in_batches(fn: Callable[..., Any], batched: tuple[Any, ...], count: int) -> Any:
-    """`fn` of trees with a first axis of tasks, so many of them at a time that few numbers compile anew."""
-    size = min(BATCH, padded_size(count))
-    found = []
-    for start in range(0, count, size):
-        chosen = np.minimum(np.arange(start, start + size), count - 1)  # the last batch is filled up with its last task
-        found.append(jax.device_get(fn(*map_arrays(lambda leaf, chosen=chosen: leaf[chosen], batched))))
-    return map_arrays(lambda *each: np.concatenate(each)[:count], *found)
 
 
 def map_arrays(fn: Callable[..., Any], *trees: Any) -> Any:

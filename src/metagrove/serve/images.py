@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from metagrove.errors import InputError
-from metagrove.pools.archive import Listing, contents, listing
-from metagrove.pools.image import decode
+from metagrove.pools.archive import IMAGE_SUFFIXES, Listing, contents, listing
+from metagrove.pools.image import decode, resized
 from metagrove.pools.layouts import class_folders
 from metagrove.task import Spec
 
@@ -66,3 +68,29 @@ def read_image(folder: Path, path: str, content: bytes, size: int) -> np.ndarray
         return decode(content, size).astype(np.float32) / 255
     except Exception as error:  # a damaged image makes Pillow raise nearly anything
         raise InputError(f"{folder}/{path} cannot be read as an image ({error}): mend it or leave it out") from error
+
+
+def is_image_file(path: Path) -> bool:
+    """Whether a path is that of one image."""
+    return path.is_file() and path.suffix.lower() in IMAGE_SUFFIXES
+
+
+def read_image_file(path: Path, size: int) -> np.ndarray:
+    """One image by its path, values from 0 to 1."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror})") from error
+    return read_image(path.parent, path.name, content, size)
+
+
+def pillow_images(given: Any) -> list[Image.Image]:
+    """Pillow images, one or a list of them; empty for anything else."""
+    some = [given] if isinstance(given, Image.Image) else given
+    found = isinstance(some, list | tuple) and bool(some) and all(isinstance(one, Image.Image) for one in some)
+    return list(some) if found else []
+
+
+def image_array(images: Sequence[Image.Image], size: int) -> np.ndarray:
+    """Pillow images as the net sees them, values from 0 to 1."""
+    return np.stack([resized(image, size) for image in images]).astype(np.float32) / 255

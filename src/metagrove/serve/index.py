@@ -1,12 +1,15 @@
-"""Where the known tasks stand: embeddings, shares of the first clusters and distances, written beside a run.
+"""Where the known tasks stand: embeddings, shares of clusters, level and slopes, and measures of novelty.
 
 A new task is set against it: which known tasks it is most like, and how far out it lies compared with validation tasks,
-which training never saw either. Two distances tell of that, to the nearest centre and to the nearest training task; a
-task is as far out as the one in which it is further out than more validation tasks.
+which training never saw either. Several measures tell of that: the distance of the embedding to the nearest centre and
+to the nearest training task, the distance of level and slopes to the nearest training task, the loss on the support set
+after adapting, and what a learner adds itself (`Info.novelty`). A task is as far out as by the measure in which it
+exceeds most validation tasks.
 """
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,10 @@ from metagrove.learner import Learner, Meta
 from metagrove.task import Split
 from metagrove.training import checkpoint
 
-ARRAYS = ("embeddings", "shares", "centers", "to_centers", "to_tasks")
+ARRAYS = ("embeddings", "shares", "centers", "levels", "to_centers", "to_tasks")
 WORDS = ("names", "families", "splits")
+MEASURES = "measures."
+"""Before the names of other measures, in the file of arrays."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,38 +38,87 @@ class TaskIndex:
     centers: np.ndarray | None = None  # (K^1, d)
     to_centers: np.ndarray | None = None  # (tasks,) distance to the nearest centre
     to_tasks: np.ndarray | None = None  # (tasks,) distance to the nearest other training task
+    levels: np.ndarray | None = None  # (tasks, y_dim (1 + x_dim)) level and slopes of the support rows
+    measures: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # (tasks,) each, larger is further out
+    clusters: tuple[tuple[str, ...], ...] = ()
+    """Of each level below the root, a description of each cluster in the columns of the tables."""
 
     @property
     def distances(self) -> np.ndarray | None:
         """Each task's distance to the centres, or without them to the nearest other training task."""
         return self.to_tasks if self.to_centers is None else self.to_centers
 
+    @property
+    def known(self) -> dict[str, np.ndarray]:
+        """Every measure of the known tasks by name."""
+        both = {"embedding": self.to_tasks, "cluster centres": self.to_centers}
+        return {name: values for name, values in both.items() if values is not None} | dict(self.measures)
+
     def of_split(self, split: Split) -> np.ndarray:
         """Which tasks are of this split."""
         return np.array([one == split for one in self.splits])
 
-    def percentile(self, embedding: np.ndarray, place: np.ndarray) -> float:
-        """How many of 100 validation tasks are less far out; `place` is what is compared with the centres."""
-        found = [("to_tasks", self.train_embeddings(), embedding), ("to_centers", self.centers, place)]
-        known = [(getattr(self, name), nearest_of(to, marks)) for name, marks, to in found if marks is not None]
+    def measured(
+        self, embedding: np.ndarray | None, place: np.ndarray | None, levels: np.ndarray | None
+    ) -> dict[str, float]:
+        """The distances of a new task; `place` is what is compared with the centres."""
+        found = {}
+        if embedding is not None and self.embeddings is not None:
+            found["embedding"] = nearest_of(embedding, self.train(self.embeddings))
+        if place is not None and self.centers is not None:
+            found["cluster centres"] = nearest_of(place, self.centers)
+        if levels is not None and self.levels is not None:
+            found[LEVELS] = nearest_of(levels / self.level_std, self.train(self.levels) / self.level_std)
+        return found
+
+    def percentiles(self, measured: Mapping[str, float]) -> dict[str, float]:
+        """Of each measure, how many of 100 validation tasks are less far out."""
         held_out = self.of_split("validation")
-        ranks = np.stack([share_below(all_of[held_out], all_of[held_out]) for all_of, _ in known]).max(0)
-        rank = max(share_below(all_of[held_out], np.array([new]))[0] for all_of, new in known)
-        return float(100 * share_below(ranks, np.array([rank]))[0])
+        return {
+            name: float(100 * share_below(self.known[name][held_out], np.array([value]))[0])
+            for name, value in measured.items()
+            if name in self.known
+        }
 
-    def train_embeddings(self) -> np.ndarray:
-        """Where the training tasks stand."""
-        assert self.embeddings is not None
-        return self.embeddings[self.of_split("train")]
+    def percentile(self, measured: Mapping[str, float]) -> float:
+        """How many of 100 validation tasks are less far out by the measure in which each is furthest out."""
+        each = self.percentiles(measured)
+        held_out = self.of_split("validation")
+        known = [self.known[name][held_out] for name in each]
+        ranks = np.stack([share_below(values, values) for values in known]).max(0)
+        return float(100 * share_below(ranks, np.array([max(each.values()) / 100]))[0])
 
-    def most_like(self, embedding: np.ndarray, count: int = 5) -> list[dict[str, Any]]:
-        """The known tasks whose embeddings are nearest, with their distance."""
-        assert self.embeddings is not None
-        distances = np.linalg.norm(self.embeddings - embedding[None], axis=1)
+    @property
+    def num_held_out(self) -> int:
+        """Number of validation tasks, which the percentile counts."""
+        return int(self.of_split("validation").sum())
+
+    def train(self, values: np.ndarray) -> np.ndarray:
+        """The values of the training tasks."""
+        return values[self.of_split("train")]
+
+    @property
+    def level_std(self) -> np.ndarray:
+        """Standard deviation of level and slopes over training tasks, shape (1, ...)."""
+        assert self.levels is not None
+        return np.maximum(self.train(self.levels).std(0, keepdims=True), 1e-6)
+
+    def most_like(self, embedding: np.ndarray | None, levels: np.ndarray | None, count: int = 5) -> list[dict]:
+        """The known tasks nearest by level and slopes, or without these by embedding, with their distance."""
+        if levels is not None and self.levels is not None:
+            distances = np.linalg.norm((self.levels - levels[None]) / self.level_std, axis=1)
+        elif embedding is not None and self.embeddings is not None:
+            distances = np.linalg.norm(self.embeddings - embedding[None], axis=1)
+        else:
+            return []
         return [
             {"task": self.names[i], "kind": self.families[i], "split": self.splits[i], "distance": float(distances[i])}
             for i in np.argsort(distances, kind="stable")[:count]
         ]
+
+
+LEVELS = "level and slope"
+"""The measure by which level and slopes of a task are compared with those of training tasks."""
 
 
 def share_below(known: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -74,7 +128,7 @@ def share_below(known: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def nearest_of(place: np.ndarray, marks: np.ndarray) -> float:
     """The distance to the nearest mark."""
-    return float(np.linalg.norm(marks - place[None], axis=1).min())
+    return float(np.linalg.norm(marks - place.reshape(1, -1), axis=1).min())
 
 
 def read_atlas(folder: Path) -> TaskIndex | None:
@@ -90,7 +144,8 @@ def _read(folder: Path, written: int) -> TaskIndex:
     arrays, about = checkpoint.load_arrays(folder, "atlas")
     parts: dict[str, Any] = {name: tuple(about[name]) for name in WORDS}
     parts.update({name: arrays.get(name) for name in ARRAYS})
-    return TaskIndex(**parts)
+    measures = {name.removeprefix(MEASURES): one for name, one in arrays.items() if name.startswith(MEASURES)}
+    return TaskIndex(**parts, measures=measures, clusters=tuple(map(tuple, about.get("clusters", ()))))
 
 
 def places(learner: Learner, meta: Meta, embeddings: np.ndarray) -> np.ndarray:

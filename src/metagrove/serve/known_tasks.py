@@ -1,19 +1,23 @@
 """The index of a run's known tasks, made from their support sets and written beside the run."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
 
 from metagrove.keys import key_for
 from metagrove.outer import map_drawn, whole_task
-from metagrove.serve.index import ARRAYS, WORDS, TaskIndex, places
+from metagrove.serve.fitted_tasks import FittedTasks
+from metagrove.serve.index import ARRAYS, LEVELS, MEASURES, WORDS, TaskIndex, places
+from metagrove.serve.levels import describe_group, level_and_slopes
 from metagrove.serve.run import Run
-from metagrove.task import Split, Task
+from metagrove.serve.standing import shares
+from metagrove.task import Examples, Split, Task
 from metagrove.training import checkpoint
 
 SPLITS: tuple[Split, ...] = ("train", "validation")
-DRAWN = 200
+DRAWN, DRAWN_IMAGES = 200, 60
 """Tasks of each split, of a source whose tasks have no names."""
 
 
@@ -21,45 +25,69 @@ def write_atlas(run: Run) -> TaskIndex:
     """Place every training and validation task, and keep that in the run folder."""
     atlas = make_atlas(run)
     arrays = {name: value for name in ARRAYS if (value := getattr(atlas, name)) is not None}
+    arrays |= {MEASURES + name: value for name, value in atlas.measures.items()}
     words = {name: getattr(atlas, name) for name in WORDS}
-    checkpoint.save(run.folder, "atlas", arrays, {**words, "step": run.about["step"]})
+    checkpoint.save(run.folder, "atlas", arrays, {**words, "clusters": atlas.clusters, "step": run.about["step"]})
     return atlas
 
 
 def make_atlas(run: Run) -> TaskIndex:
-    """The atlas, from the supports of the known tasks alone."""
+    """The atlas, from the supports of the known tasks; clusters are described by all rows of these tasks."""
     known = [(split, name, task) for split in SPLITS for name, task in known_tasks(run, split)]
-    fitted = run.adapt_many([real_support(task) for _, _, task in known], steps=0)
+    supports = [real_rows(task.support) for _, _, task in known]
+    fitted = run.alone().adapt_many(supports)
     atlas = TaskIndex(
         names=tuple(name for _, name, _ in known),
         families=tuple(run.config.source.family_names[int(task.family)] for _, _, task in known),
         splits=tuple(split for split, _, _ in known),
         shares=np.stack([levels[0][0] for levels in fitted.assignments]) if fitted.assignments[0] else None,
+        levels=None if run.config.source.spec.is_image else np.stack([level_and_slopes(*one) for one in supports]),
+        measures=fitted.novelty,
+        clusters=describe_clusters(run, fitted, [task for _, _, task in known]),
     )
-    embeddings = fitted.task_embeddings
-    if embeddings is None:
-        return atlas
-    return with_distances(dataclasses.replace(atlas, embeddings=embeddings, centers=first_centers(run)), run)
+    if fitted.task_embeddings is not None:
+        atlas = dataclasses.replace(atlas, embeddings=fitted.task_embeddings, centers=first_centers(run))
+    return with_distances(atlas, run)
 
 
 def with_distances(atlas: TaskIndex, run: Run) -> TaskIndex:
-    """The atlas with every known task's distances; a training task is not near to itself."""
-    assert atlas.embeddings is not None
-    apart = np.linalg.norm(atlas.embeddings[:, None] - atlas.train_embeddings()[None], axis=2)
+    """The atlas with every known task's distances."""
+    found: dict[str, Any] = {}
+    if atlas.levels is not None:
+        found["measures"] = {**atlas.measures, LEVELS: to_training_tasks(atlas, atlas.levels / atlas.level_std)}
+    if atlas.embeddings is not None:
+        found["to_tasks"] = to_training_tasks(atlas, atlas.embeddings)
+    if atlas.embeddings is not None and atlas.centers is not None:
+        here = places(run.config.learner, run.meta, atlas.embeddings)
+        found["to_centers"] = np.linalg.norm(here[:, None] - atlas.centers[None], axis=2).min(1)
+    return dataclasses.replace(atlas, **found)
+
+
+def to_training_tasks(atlas: TaskIndex, vectors: np.ndarray) -> np.ndarray:
+    """Each task's distance to the nearest training task; a training task is not near to itself."""
+    apart = np.linalg.norm(vectors[:, None] - atlas.train(vectors)[None], axis=2)
     train = np.flatnonzero(atlas.of_split("train"))
     apart[train, np.arange(len(train))] = np.inf
-    if atlas.centers is None:
-        return dataclasses.replace(atlas, to_tasks=apart.min(1))
-    to_centers = np.linalg.norm(
-        places(run.config.learner, run.meta, atlas.embeddings)[:, None] - atlas.centers[None], axis=2
-    ).min(1)
-    return dataclasses.replace(atlas, to_tasks=apart.min(1), to_centers=to_centers)
+    return apart.min(1)
 
 
-def real_support(task: Task) -> tuple[np.ndarray, np.ndarray]:
-    """The support rows that are not padding."""
-    real = np.asarray(task.support.mask)
-    return np.asarray(task.support.x)[real], np.asarray(task.support.y)[real]
+def describe_clusters(run: Run, fitted: FittedTasks, tasks: list[Task]) -> tuple[tuple[str, ...], ...]:
+    """Describe each cluster of each level below the root in the columns of the tables; empty without columns."""
+    schema = run.config.source.schema
+    if schema is None or not fitted.assignments[0]:
+        return ()
+    rows = [[np.concatenate(both) for both in zip(*map(real_rows, (t.support, t.query)), strict=True)] for t in tasks]
+    levels = np.stack([level_and_slopes(*one) for one in rows])
+    by_level = [np.array(level) for level in zip(*map(shares, fitted.assignments), strict=True)]
+    return tuple(
+        tuple(describe_group(levels, share.argmax(1) == k, schema) for k in range(share.shape[1])) for share in by_level
+    )
+
+
+def real_rows(examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that are not padding."""
+    real = np.asarray(examples.mask)
+    return np.asarray(examples.x)[real], np.asarray(examples.y)[real]
 
 
 def known_tasks(run: Run, split: Split) -> list[tuple[str, Task]]:
@@ -67,9 +95,10 @@ def known_tasks(run: Run, split: Split) -> list[tuple[str, Task]]:
     source = run.config.source
     if names := source.task_names(split):
         return [(name, source.task(split, i)) for i, name in enumerate(names)]
-    keys = jax.random.split(key_for(split, run.config.training.seed), DRAWN)
-    drawn = map_drawn(whole_task, source.split(split), keys)
-    each = [jax.tree.map(lambda leaf, i=i: leaf[i], drawn) for i in range(DRAWN)]
+    count = DRAWN_IMAGES if source.spec.is_image else DRAWN
+    keys = jax.random.split(key_for(split, run.config.training.seed), count)
+    drawn = map_drawn(whole_task, source.split(split), keys, task_chunk_size=run.config.training.task_chunk_size)
+    each = [jax.tree.map(lambda leaf, i=i: leaf[i], drawn) for i in range(count)]
     return [(f"{source.family_names[int(task.family)]} {i + 1}", task) for i, task in enumerate(each)]
 
 

@@ -7,12 +7,26 @@ import numpy as np
 
 from metagrove import files
 from metagrove.errors import InputError
+from metagrove.serve.calibration import COVERAGE
 from metagrove.serve.fitted_task import FittedTask
-from metagrove.serve.queries import query_pieces
+from metagrove.serve.queries import QueryRows, query_pieces
 
 
-def predict_file(fitted: FittedTask, source: Path, out: Path) -> int:
-    """Write a line for each row (or image) of `source`, in its order; how many there were."""
+def predict_file(fitted: FittedTask, source: Path, out: Path, coverage: float = COVERAGE) -> int:
+    """Write a line for each row (or image) of `source`, in its order: the columns given, then what is predicted.
+
+    Args:
+        fitted: The fitted task.
+        source: Rows: CSV or Parquet of any size; for images a folder.
+        out: The CSV file.
+        coverage: Coverage of the intervals.
+
+    Returns:
+        The number of lines.
+
+    Raises:
+        InputError: If the rows cannot be read or predicted.
+    """
     if out.suffix.lower() != ".csv":
         raise InputError(f"{out} must end in .csv: predictions are written as CSV")
     if out.exists() and source.exists() and out.samefile(source):
@@ -26,13 +40,19 @@ def predict_file(fitted: FittedTask, source: Path, out: Path) -> int:
     with files.open_atomically(out) as file:
         writer = csv.writer(file, lineterminator="\n")
         for queries in query_pieces(source, fitted.spec, fitted.schema, fitted.ignored):
-            columns = fitted.columns(queries)
+            columns = given_columns(fitted, queries) | fitted.columns(queries, coverage)
             if count == 0:
                 writer.writerow(columns)
             cells = [written(values) for values in columns.values()]
             writer.writerows(zip(*cells, strict=True))
             count += len(cells[0])
     return count
+
+
+def given_columns(fitted: FittedTask, queries: QueryRows) -> dict[str, np.ndarray]:
+    """The columns of the input, identifiers among them; a known target is called TARGET_given beside the predicted."""
+    targets = {column.name for column in fitted.schema.targets}
+    return {f"{name}_given" if name in targets else name: cells for name, cells in (queries.given or {}).items()}
 
 
 def written(values: np.ndarray) -> list[str]:

@@ -1,15 +1,15 @@
 """What a person asks predictions for (a table or a folder of images), encoded: whole, or some rows at a time."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from metagrove.serve.images import decoded, list_images
+from metagrove.serve.images import decoded, is_image_file, list_images, read_image_file
 from metagrove.serve.support import folder_of, refuse_unseen
-from metagrove.tables.read import Table, open_table, rows_of
+from metagrove.tables.read import Table, is_table, open_table, rows_of
 from metagrove.tables.schema import Schema
 from metagrove.task import Spec
 
@@ -24,15 +24,37 @@ class QueryRows:
     where: str = ""
     rows: np.ndarray | None = None
     """The rows' numbers in the file `where`, for messages."""
+    given: Mapping[str, np.ndarray] | None = None
+    """All columns of the table, as they were given."""
 
 
 def read_queries(given: Any, spec: Spec, schema: Schema, ignored: tuple[str, ...] | None) -> QueryRows:
     """All rows of a table, or all images of a folder."""
     if not spec.is_image:
         return encoded(open_table(given), schema, ignored)
+    if is_path_list(given):
+        return image_files([Path(one) for one in given], spec)
+    if isinstance(given, str | Path) and is_image_file(Path(given)):
+        return image_files([Path(given)], spec)
     pieces = list(image_pieces(folder_of(given), spec))
     names = [piece.files for piece in pieces if piece.files is not None]
     return QueryRows(np.concatenate([piece.x for piece in pieces]), np.concatenate(names), pieces[0].where)
+
+
+def has_names(given: Any) -> bool:
+    """Whether rows come with names, so that the answer has columns: a table, or paths of images."""
+    return is_table(given) or is_path_list(given)
+
+
+def is_path_list(given: Any) -> bool:
+    """Whether this is a list of paths."""
+    return isinstance(given, list | tuple) and bool(given) and all(isinstance(one, str | Path) for one in given)
+
+
+def image_files(paths: list[Path], spec: Spec) -> QueryRows:
+    """Images by their paths."""
+    x = np.stack([read_image_file(path, spec.x_shape[0]) for path in paths])
+    return QueryRows(x, np.array([str(path) for path in paths], object), str(paths[0].parent))
 
 
 def query_pieces(path: Path, spec: Spec, schema: Schema, ignored: tuple[str, ...] | None) -> Iterator[QueryRows]:
@@ -48,7 +70,7 @@ def encoded(table: Table, schema: Schema, ignored: tuple[str, ...] | None) -> Qu
     """A table's inputs in the net's units."""
     refuse_unseen(table, schema, ignored)
     x = schema.encode_inputs(table.columns, table.where, table.rows.tolist())
-    return QueryRows(x, where=table.where, rows=table.rows)
+    return QueryRows(x, where=table.where, rows=table.rows, given=table.columns)
 
 
 def image_pieces(folder: Path, spec: Spec) -> Iterator[QueryRows]:

@@ -1,13 +1,19 @@
 """Rows that a person gives: checked, and padded to a few sizes so that a new number of rows compiles nothing anew."""
 
 from collections.abc import Sequence
+from typing import TypeAlias, cast
 
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
+from PIL.Image import Image
 
 from metagrove.errors import InputError
+from metagrove.serve.images import image_array, pillow_images
 from metagrove.task import Examples, Spec
+
+Inputs: TypeAlias = ArrayLike | Image | Sequence[Image]
+"""Inputs as a person gives them: an array, or Pillow images."""
 
 
 def padded_size(num_rows: int) -> int:
@@ -37,7 +43,7 @@ def one_hot(labels: ArrayLike, num_classes: int) -> np.ndarray:
     return np.eye(num_classes, dtype=np.float32)[numbers.astype(int)]
 
 
-def support_rows(x: ArrayLike, y: ArrayLike, spec: Spec, *, classifies: bool) -> tuple[np.ndarray, np.ndarray]:
+def support_rows(x: Inputs, y: ArrayLike, spec: Spec, *, classifies: bool) -> tuple[np.ndarray, np.ndarray]:
     """Checked inputs and targets; a classifier's targets may be the classes' numbers."""
     y = one_hot(y, spec.y_dim) if classifies and np.ndim(np.asarray(y)) == 1 else y
     inputs = input_rows(x, spec)
@@ -86,11 +92,13 @@ def shortened(row: np.ndarray) -> str:
     return text if len(text) < 200 else text[:200] + " ..."
 
 
-def input_rows(x: ArrayLike, spec: Spec) -> np.ndarray:
-    """Checked inputs."""
+def input_rows(x: Inputs, spec: Spec) -> np.ndarray:
+    """Checked inputs; images may also be Pillow images."""
+    if spec.is_image and (images := pillow_images(x)):
+        return image_array(images, spec.x_shape[0])
     if isinstance(x, np.ndarray) and x.dtype == np.uint8 and len(spec.x_shape) == 3:
         x = x.astype(np.float32) / 255
-    return numeric_rows("x", x, spec.x_shape)
+    return numeric_rows("x", cast(ArrayLike, x), spec.x_shape)
 
 
 def numeric_rows(name: str, values: ArrayLike, row_shape: tuple[int, ...]) -> np.ndarray:

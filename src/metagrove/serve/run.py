@@ -13,6 +13,7 @@ from metagrove import files
 from metagrove.config.config import Config, check_config
 from metagrove.config.encoding import from_json
 from metagrove.config.presets import default_learner, preset
+from metagrove.config.registry import name_of
 from metagrove.errors import InputError
 from metagrove.files import Json
 from metagrove.keys import key_for
@@ -22,6 +23,7 @@ from metagrove.nets.predictors import STATISTICS, Statistics
 from metagrove.serve.fitted_task import FittedTask
 from metagrove.serve.fitted_tasks import Fit, FittedTasks
 from metagrove.serve.rows import support_sets
+from metagrove.serve.served import baseline_folder, read_served, refuse_unknown
 from metagrove.serve.support import SupportRows, array_schema, read_support, table_schema
 from metagrove.sources.source import Source
 from metagrove.tables.schema import Schema
@@ -41,6 +43,7 @@ class Run:
         config: Source, learner and settings of training.
         meta: The meta-parameters at the best checkpoint by validation.
         about: Record of that checkpoint, with its validation.
+        serves: Whether `adapt` uses what won on validation tasks, where that is not the run's own learner.
 
     Example:
         >>> import metagrove as mg
@@ -53,6 +56,8 @@ class Run:
     config: Config
     meta: Meta
     about: Json
+    serves: bool = True
+    """Whether `adapt` uses what won on validation tasks (`served`), where that is not the run's own learner."""
 
     def __repr__(self) -> str:
         return f"<{type(self.config.learner).__name__} run {self.folder.name}>"
@@ -80,6 +85,41 @@ class Run:
         """Columns of its tables; x (or x1, ...) and y if they have no names; None for images and unnamed classes."""
         return table_schema(self.config.source, classifies=self.classifies)
 
+    @property
+    def learner_name(self) -> str:
+        """Registered name of its learner, or the name of a user's own class."""
+        return name_of("learner", self.config.learner) or type(self.config.learner).__name__
+
+    def alone(self) -> "Run":
+        """The same run, which adapts with its own learner.
+
+        Returns:
+            The run.
+        """
+        return dataclasses.replace(self, serves=False)
+
+    def using(self, learner: str | None = None) -> "Run":
+        """The run that adapts: what won on validation tasks when baselines were measured, or the learner of that name.
+
+        Args:
+            learner: "hsml" or whatever the run was trained with, or the name of one of its baselines, e.g.
+                "mixed-model"; by default what the run serves.
+
+        Returns:
+            A run.
+
+        Raises:
+            InputError: If the run has no such learner.
+        """
+        served = read_served(self.folder) if self.serves and learner is None else None
+        name = learner or (served.name if served else self.learner_name)
+        if name == self.learner_name:
+            return self.alone()
+        folder = baseline_folder(self.folder, name)
+        if not (folder / "run.json").exists():
+            raise refuse_unknown(self.folder, name, self.learner_name)
+        return load(folder, source=self.config.source).alone()
+
     def adapt(
         self,
         support: Any,
@@ -87,6 +127,7 @@ class Run:
         *,
         steps: int | None = None,
         statistics: Statistics = "support",
+        learner: str | None = None,
     ) -> FittedTask:
         """Adapt to a new task from its support set.
 
@@ -98,6 +139,7 @@ class Run:
             steps: Number of inner steps; by default the number selected on validation tasks.
             statistics: Whose statistics normalise images. With "support", a prediction does not depend on other rows;
                 with "query", the rows of one call are normalised together (transductive).
+            learner: Name of the learner or baseline to use; by default what won on validation tasks (`using`).
 
         Returns:
             The fitted task.
@@ -111,7 +153,15 @@ class Run:
             >>> run.adapt("support.csv").predict("rows.csv")  # doctest: +SKIP
         """
         rows = read_support(self.config.source, support, y, classifies=self.classifies)
-        return self._fit(steps, statistics).one(rows)
+        run = self.using(learner)
+        fitted = run._fit(steps, statistics).one(rows)
+        return fitted if run.folder == self.folder else self._placed(fitted, rows, run)
+
+    def _placed(self, fitted: FittedTask, rows: SupportRows, run: "Run") -> FittedTask:
+        """A task fitted by a baseline, with what the run's own learner says about where it stands."""
+        own = self._fit(None, fitted.statistics).one(rows)  # as the known tasks of the index were adapted to
+        about = {**own.about, "inner_steps": run.inner_steps, "learner": run.folder.name}
+        return dataclasses.replace(fitted, about=about, task_embedding=own.task_embedding, assignments=own.assignments)
 
     def adapt_many(
         self,
@@ -119,6 +169,7 @@ class Run:
         *,
         steps: int | None = None,
         statistics: Statistics = "support",
+        learner: str | None = None,
     ) -> FittedTasks:
         """Adapt to many tasks at once, in few compiled calls: far faster than one by one.
 
@@ -126,6 +177,7 @@ class Run:
             supports: The support set of each task, (x, y) as arrays.
             steps: Inner steps; by default the number selected on validation tasks.
             statistics: As for `adapt`.
+            learner: As for `adapt`.
 
         Returns:
             The fitted tasks, a sequence.
@@ -136,7 +188,8 @@ class Run:
         spec = self.config.source.spec
         schema = array_schema(self.config.source, classifies=self.classifies)
         checked = support_sets(supports, spec, classifies=self.classifies)
-        return self._fit(steps, statistics).many([SupportRows(x, y, schema) for x, y in checked])
+        fit = self.using(learner)._fit(steps, statistics)
+        return fit.many([SupportRows(x, y, schema) for x, y in checked])
 
     def _fit(self, steps: int | None, statistics: Statistics) -> Fit:
         if statistics not in STATISTICS:
@@ -230,6 +283,7 @@ def train(
     learner: Learner | str | None = None,
     source: Source | None = None,
     callback: Callback | None = None,
+    devices: int | None = None,
     **settings: Any,
 ) -> Run:
     """Train a learner on a source of tasks.
@@ -242,6 +296,8 @@ def train(
         learner: A learner, or the name of one, in place of the config's.
         source: A source of tasks, in place of the config's.
         callback: Called with the record of each logged block: its step, its means, and its validation if there was one.
+        devices: Devices that share the tasks of a meta-step, which does not change the result; by default all there
+            are, at most one for each block of tasks (see `Training.task_blocks`).
         **settings: Settings by their own names, as on the command line, e.g. `steps=500, clusters=(6, 3, 1)`.
 
     Returns:
@@ -261,7 +317,7 @@ def train(
     whole = complete(preset(config) if isinstance(config, str) else config, learner, source).with_settings(**settings)
     folder = Path(out) if out is not None else default_folder(name, whole)
     command = f"metagrove.train({config!r}, ...)" if isinstance(config, str) else "metagrove.train(Config(...), ...)"
-    if not train_into(whole, folder, resume=resume, command=command, callback=callback):
+    if not train_into(whole, folder, resume=resume, command=command, callback=callback, devices=devices):
         raise KeyboardInterrupt
     return load(folder, learner=whole.learner, source=whole.source)
 

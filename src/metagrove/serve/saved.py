@@ -12,6 +12,7 @@ from metagrove.config.encoding import learner_from_json
 from metagrove.errors import RunError
 from metagrove.learner import Learner, Predictor
 from metagrove.nets.predictors import Statistics
+from metagrove.serve.calibration import TaskCalibration
 from metagrove.serve.compiled import fit_support
 from metagrove.serve.fitted_task import FittedTask
 from metagrove.tables.schema import Schema
@@ -49,8 +50,9 @@ def load_fitted(folder: str | Path, *, learner: Learner | None = None) -> Fitted
         ignored, about = None if kept["ignored"] is None else tuple(kept["ignored"]), kept["about"]
     except (KeyError, TypeError) as error:
         raise RunError(f"{path / 'adapted.json'} lacks {error}: adapt again") from error
-    statistics: Statistics = kept.get("statistics", "support")  # version 0.1 knew no other, nor the two below
+    statistics: Statistics = kept.get("statistics", "support")  # version 0.1 knew no other, nor those below
     embedding, assignments = kept.get("task_embedding"), kept.get("assignments", ())
+    calibration = kept.get("calibration")
     learner = learner or learner_from_json(made_with, file_format=kept["format"])
     predictor, _ = checkpoint.load(path, "adapted", blank(learner, spec, size, statistics))
     return FittedTask(
@@ -64,6 +66,7 @@ def load_fitted(folder: str | Path, *, learner: Learner | None = None) -> Fitted
         statistics,
         None if embedding is None else np.asarray(embedding, np.float32),
         tuple(np.asarray(level, np.float32) for level in assignments),
+        None if calibration is None else files.from_json(TaskCalibration, calibration),
     )
 
 

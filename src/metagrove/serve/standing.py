@@ -1,30 +1,60 @@
 """Where a fitted task stands among those that the run knows, as plain data and in words."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from metagrove.learner import Learner, Meta
-from metagrove.serve.index import places, read_atlas
+from metagrove.serve.index import TaskIndex, places, read_atlas
+from metagrove.serve.levels import level_and_slopes, levels_in_units, unit_names
+from metagrove.tables.schema import Schema
 
 FAR = 95.0
 """A task further out than so many of 100 held-out ones is said to be unlike them."""
+SHOWN_LEVELS = 6
+"""Most values of level and slope that are told of a task."""
 
 
 def standing(
-    folder: Path, learner: Learner, meta: Meta, embedding: np.ndarray | None, assignments: Sequence[np.ndarray]
+    folder: Path,
+    learner: Learner,
+    meta: Meta,
+    *,
+    embedding: np.ndarray | None,
+    assignments: Sequence[np.ndarray],
+    novelty: Mapping[str, float],
+    rows: tuple[np.ndarray, np.ndarray],
+    schema: Schema,
 ) -> dict[str, Any]:
     """The task's shares of the clusters of each level, the known tasks most like it, and how far out it is."""
-    index = read_atlas(folder)
-    if index is None or index.embeddings is None or embedding is None:
-        return {"clusters": shares(assignments), "most_like": [], "percentile": None, "unlike": None}
-    percentile = index.percentile(embedding, places(learner, meta, embedding[None])[0])
+    index, of_clusters = read_atlas(folder), shares(assignments)
+    about = {"clusters": of_clusters, "most_like": [], "percentile": None, "unlike": None}
+    if index is None:
+        return about
+    levels = None if index.levels is None else level_and_slopes(*rows)
+    here = None if embedding is None else places(learner, meta, embedding[None])[0]
+    measured = {**index.measured(embedding, here, levels), **novelty}
+    about["most_like"] = index.most_like(embedding, levels)
+    if index.clusters:
+        about["cluster_descriptions"] = [list(level) for level in index.clusters]
+    if levels is not None and schema.inputs:
+        names, values = unit_names(schema), levels_in_units(levels, schema)
+        about["level_and_slopes"] = dict(zip(names, map(float, values), strict=True))
+    if not index.percentiles(measured) or not index.num_held_out:
+        return about
+    return about | how_far_out(index, measured)
+
+
+def how_far_out(index: TaskIndex, measured: Mapping[str, float]) -> dict[str, Any]:
+    """The out-of-distribution percentile, by which measure, and of how many held-out tasks."""
+    each, percentile = index.percentiles(measured), index.percentile(measured)
     return {
-        "clusters": shares(assignments),
-        "most_like": index.most_like(embedding),
         "percentile": percentile,
+        "percentiles": each,
+        "furthest_by": max(each, key=lambda name: each[name]),
+        "held_out_tasks": index.num_held_out,
         "unlike": percentile >= FAR,
     }
 
@@ -40,14 +70,30 @@ def shares(assignments: Sequence[np.ndarray]) -> list[list[float]]:
 
 def described(about: dict[str, Any]) -> list[str]:
     """`FittedTask.about` in words, a line each."""
-    lines = [f"adapted {about['run']} to {about['rows']} rows by {about['inner_steps']} inner steps"]
+    how = f"with its {about['learner']}" if about.get("learner") else f"by {about['inner_steps']} inner steps"
+    lines = [f"adapted {about['run']} to {about['rows']} rows {how}"]
     for number, level in enumerate(about["clusters"], 1):
         parts = [f"{k + 1} ({100 * level[k]:.0f} %)" for k in np.argsort(level)[::-1] if level[k] >= 0.01]
         lines.append(f"clusters of level {number}: {', '.join(parts)}")
+    if about.get("cluster_descriptions"):
+        strongest = int(np.argmax(about["clusters"][0]))
+        lines.append(f"cluster {strongest + 1}: {about['cluster_descriptions'][0][strongest]}")
+    if told := list(about.get("level_and_slopes", {}).items())[:SHOWN_LEVELS]:
+        lines.append("level and slopes: " + ", ".join(f"{name} {value:.3g}" for name, value in told))
     if about["most_like"]:
         lines.append("most like: " + ", ".join(one["task"] for one in about["most_like"]))
     if about["percentile"] is not None:
-        lines.append(f"further out than {about['percentile']:.0f} % of held-out tasks")
+        lines.append(f"further out than {about['percentile']:.0f} % of {fineness(about)}")
     if about["unlike"]:
-        lines.append("warning: this task looks unlike those the run was trained on; its predictions may be poor")
+        lines.append(
+            "warning: this task looks unlike those the run was trained on; its predictions and intervals may be poor"
+        )
     return lines
+
+
+def fineness(about: Mapping[str, Any]) -> str:
+    """How many held-out tasks the percentile counts, so how fine it is, and by which measure the task is furthest."""
+    count = about.get("held_out_tasks")
+    if count is None:  # a task of version 0.1
+        return "held-out tasks"
+    return f"{count} held-out tasks (in steps of {100 / count:.2g} %), furthest by {about['furthest_by']}"

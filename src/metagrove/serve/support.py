@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from metagrove.errors import InputError
 from metagrove.serve.images import support_images
-from metagrove.serve.rows import support_rows
+from metagrove.serve.rows import Inputs, support_rows
 from metagrove.sources.source import Source
 from metagrove.tables.read import Table, is_table, open_table
 from metagrove.tables.schema import Column, Schema, quote
@@ -55,7 +55,7 @@ def read_support(source: Source, support: Any, y: ArrayLike | None, *, classifie
     return SupportRows(schema.encode_inputs(*where), schema.encode_targets(*where), schema)
 
 
-def from_arrays(source: Source, x: ArrayLike, y: ArrayLike, *, classifies: bool) -> SupportRows:
+def from_arrays(source: Source, x: Inputs, y: ArrayLike, *, classifies: bool) -> SupportRows:
     """Rows as the net sees them."""
     spec, schema = source.spec, table_schema(source, classifies=classifies)
     if classifies and (names := class_names(y)):

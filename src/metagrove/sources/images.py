@@ -52,6 +52,10 @@ class Images(Source):
     """Number of query images per class in training."""
     test_queries: int = 15
     """Number of query images per class in validation and test."""
+    train_ways: int = 0
+    """Number of classes per training task, if it differs from that at test; 0 for the same."""
+    train_shots: int = 0
+    """Number of support images per class in training, if it differs from that at test; 0 for the same."""
     augment: bool = False
     """Augment training images by random mirroring and shifts of up to an eighth of their size; not in the paper."""
     data: str = "data"
@@ -65,6 +69,8 @@ class Images(Source):
         """
         problems = check_at_least_one(self, "size", "ways", "shots", "queries", "test_queries")
         problems += [] if self.datasets else ["datasets must name at least one pool"]
+        for name in ("train_ways", "train_shots"):
+            problems += [] if (value := getattr(self, name)) >= 0 else [f"{name} must be 0 or more, got {value}"]
         if self.held_out and (self.held_out not in self.datasets or len(self.datasets) < 2):
             problems += [f"held_out must be one of two or more datasets, got {self.held_out!r}"]
         if self.weights and (len(self.weights) != len(self.datasets) or not min(self.weights) > 0):
@@ -75,6 +81,11 @@ class Images(Source):
     def spec(self) -> Spec:
         """Shapes of inputs and targets: RGB images and one-hot labels."""
         return Spec(x_shape=(self.size, self.size, 3), y_dim=self.ways)
+
+    @property
+    def train_spec(self) -> Spec:
+        """Shapes of inputs and targets in training, which may have other ways than at test."""
+        return Spec(x_shape=self.spec.x_shape, y_dim=self.train_ways or self.ways)
 
     @property
     def family_names(self) -> tuple[str, ...]:
@@ -93,7 +104,8 @@ class Images(Source):
             key: Random key; it determines the task completely.
 
         Returns:
-            The task, with `ways * shots` support and `ways * queries` query images.
+            The task, with `ways * shots` support and `ways * queries` query images (`train_ways` and `train_shots`,
+            if they are set).
         """
         return self.split("train").sample(key)
 
@@ -184,13 +196,16 @@ def augment(key: PRNGKeyArray, x: Float[Array, "n h w 3"]) -> Float[Array, "n h 
 @functools.lru_cache(maxsize=4)
 def open_split(source: Images, split: Split) -> Episodes:
     """Load a meta-split of every dataset onto the device."""
-    queries = source.queries if split == "train" else source.test_queries
+    train = split == "train"
+    ways = source.train_ways or source.ways if train else source.ways
+    shots = source.train_shots or source.shots if train else source.shots
+    queries = source.queries if train else source.test_queries
     drawn = [name for name in source.datasets if (name == source.held_out) == (split == "test") or not source.held_out]
     images, starts, counts, total = [], [], [], 0
     for name in drawn:
         opened = pool.read(name, source.size, Path(source.data))
         classes = [one for one in opened.classes if one.split == split or name == source.held_out]
-        refuse_small(name, split, classes, source.ways, source.shots + queries)
+        refuse_small(name, split, classes, ways, shots + queries)
         images += [opened.images[one.start : one.start + one.count] for one in classes]
         starts.append(total + np.cumsum([0, *(one.count for one in classes[:-1])]))
         counts.append([one.count for one in classes])
@@ -202,11 +217,11 @@ def open_split(source: Images, split: Split) -> Episodes:
         counts=jnp.asarray(padded(counts)),
         weights=jnp.asarray([source.weights[i] if source.weights else 1.0 for i in places], jnp.float32),
         numbers=jnp.asarray(places),
-        ways=source.ways,
-        shots=source.shots,
+        ways=ways,
+        shots=shots,
         queries=queries,
         most=max(map(max, counts)),
-        augment=source.augment and split == "train",
+        augment=source.augment and train,
     )
 
 

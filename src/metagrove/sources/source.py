@@ -54,6 +54,11 @@ class Source(abc.ABC):
     def spec(self) -> Spec:
         """Shapes of the inputs and targets, which all tasks share."""
 
+    @property
+    def train_spec(self) -> Spec:
+        """Shapes of training tasks, if they differ from `spec`, e.g. in the number of classes."""
+        return self.spec
+
     @abc.abstractmethod
     def sample(self, key: PRNGKeyArray) -> Task:
         """Draw one task.

@@ -61,6 +61,10 @@ class Stream(Source):
         return self.source.spec
 
     @property
+    def train_spec(self) -> Spec:
+        return self.source.train_spec
+
+    @property
     def family_names(self) -> tuple[str, ...]:
         return self.source.family_names
 

@@ -1,5 +1,7 @@
 """Cells of a column: parsing numbers and text, and recognising missing values."""
 
+import datetime
+import re
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -9,6 +11,8 @@ from metagrove.errors import InputError
 
 MISSING = frozenset({"", "na", "n/a", "<na>", "nan", "nat", "null", "none"})
 """Lower-case texts that denote a missing value."""
+DATE = re.compile(r"\d{4}-\d{1,2}(-\d{1,2}(T.*)?)?$")
+SECONDS_PER_DAY = 86400.0
 LARGEST = 1e30
 """Largest absolute value that is accepted."""
 
@@ -64,6 +68,37 @@ def _parsed(cells: np.ndarray, column: str, where: str, rows: Sequence[int]) -> 
         if value is None:
             fix = f"correct that cell, or pass --categorical {column!r} if the column is categorical"
             refuse(where, rows[at], column, f"expected a number, got {str(cell)!r}: {fix}")
+        values[at] = value
+    return values
+
+
+def as_days(cell: object) -> float | None:
+    """Parse a date or a time as days since 1970-01-01; None if it is neither.
+
+    ISO 8601 (2024-05-01, 2024-05, 2024-05-01T12:30) and year/month/day are read; 01/05/2024 is ambiguous and is not.
+    """
+    text = str(cell).strip().replace("/", "-").replace(" ", "T")
+    if not DATE.match(text):
+        return None
+    try:
+        moment = (
+            datetime.datetime.fromisoformat(text) if len(text) > 7 else datetime.datetime.fromisoformat(text + "-01")
+        )
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+    return moment.timestamp() / SECONDS_PER_DAY
+
+
+def days(cells: np.ndarray, column: str, where: str, rows: Sequence[int]) -> np.ndarray:
+    """Parse a column of dates as days since 1970-01-01, with NaN for missing values; other text raises an error."""
+    values = np.full(len(cells), np.nan)
+    for at, cell in enumerate(cells):
+        if is_missing(cell):
+            continue
+        value = as_days(cell)
+        if value is None:
+            refuse(where, rows[at], column, f"expected a date such as 2024-05-01, got {str(cell)!r}: correct that cell")
         values[at] = value
     return values
 

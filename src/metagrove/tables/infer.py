@@ -1,18 +1,19 @@
-"""Infer the schema of tables from training tasks: numeric columns with mean and std, or categorical columns."""
+"""Infer the schema of tables from training tasks: numbers and dates with mean and std, or categories."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
 from metagrove.errors import InputError
-from metagrove.tables.cells import as_number, missing_cells, numbers, texts
+from metagrove.tables.cells import as_days, as_number, days, missing_cells, numbers, texts
 from metagrove.tables.read import Table
 from metagrove.tables.schema import Column, Kind, Schema
 from metagrove.tables.settings import TableData
 from metagrove.tables.tasks import Roles
 
 MOST_CATEGORIES = 100
-"""Largest number of categories of a column; more distinct texts suggest an identifier or a date."""
+"""Largest number of categories of a column; more distinct texts suggest an identifier."""
 
 
 def infer_schema(data: TableData, roles: Roles, training: Sequence[Table], everything: Sequence[Table]) -> Schema:
@@ -21,8 +22,17 @@ def infer_schema(data: TableData, roles: Roles, training: Sequence[Table], every
     for target in targets:
         if target.kind == "category":
             refuse_labels(target, len(targets), data.tasks)
+        if target.kind == "date":
+            raise InputError(f"{data.tasks}: the target {target.name!r} is a date: turn it into a number, e.g. of days")
     inputs = tuple(infer_column(name, data, training, training) for name in roles.inputs)
+    if data.missing == "impute":
+        inputs = tuple(dataclasses.replace(c, indicator=has_missing(c.name, everything)) for c in inputs)
     return Schema(inputs, targets, fill_missing=data.missing == "mean")
+
+
+def has_missing(name: str, tables: Sequence[Table]) -> bool:
+    """Return whether a column has a missing value in any table."""
+    return any(missing_cells(table.columns[name]).any() for table in tables)
 
 
 def refuse_labels(target: Column, num_targets: int, where: str) -> None:
@@ -38,21 +48,23 @@ def refuse_labels(target: Column, num_targets: int, where: str) -> None:
 
 def infer_column(name: str, data: TableData, tables: Sequence[Table], training: Sequence[Table]) -> Column:
     """Infer one column: its categories from `tables`, its mean and standard deviation from training tasks."""
-    if infer_kind(name, tables, categorical=name in data.categorical) == "category":
+    kind = infer_kind(name, tables, categorical=name in data.categorical)
+    if kind == "category":
         return Column(name, "category", categories=find_categories(name, tables))
-    values = np.concatenate([numbers(t.columns[name], name, t.where, t.rows.tolist()) for t in training])
+    parse = days if kind == "date" else numbers
+    values = np.concatenate([parse(t.columns[name], name, t.where, t.rows.tolist()) for t in training])
     values = values[~np.isnan(values)]
     if not len(values):
         raise InputError(f"{tables[0].where}: the column {name!r} has no value in any training task: leave it out")
     std = float(values.std())
-    return Column(name, "number", float(values.mean()), std if std > 1e-12 * abs(values.mean()) else 1.0)
+    return Column(name, kind, float(values.mean()), std if std > 1e-12 * abs(values.mean()) else 1.0)
 
 
 def infer_kind(name: str, tables: Sequence[Table], *, categorical: bool) -> Kind:
-    """Return "number" if most cells are numbers, so that a stray text raises an error later."""
+    """Return "number" or "date" if most cells are numbers or dates, so that a stray text raises an error later."""
     if categorical:
         return "category"
-    num_numbers = num_texts = 0
+    num_numbers = num_texts = num_dates = 0
     for table in tables:
         cells = table.columns[name]
         if cells.dtype.kind in "iuf":
@@ -61,6 +73,10 @@ def infer_kind(name: str, tables: Sequence[Table], *, categorical: bool) -> Kind
         present = cells[~missing_cells(cells)]
         parsed = sum(as_number(cell) is not None for cell in present)
         num_numbers, num_texts = num_numbers + parsed, num_texts + len(present) - parsed
+        if parsed < len(present):
+            num_dates += sum(as_days(cell) is not None for cell in present)
+    if num_dates > max(num_numbers, num_texts - num_dates):
+        return "date"
     return "category" if num_texts > num_numbers else "number"
 
 

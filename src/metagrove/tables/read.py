@@ -33,13 +33,19 @@ class Table:
         return Table(self.where, columns, self.rows[chosen])
 
 
-def rows_of(path: str | Path, size: int = PIECE) -> Iterator[Table]:
-    """Iterate over chunks of a file's rows, so that a file of any size needs little memory."""
+def rows_of(path: str | Path, size: int = PIECE, columns: Sequence[str] | None = None) -> Iterator[Table]:
+    """Iterate over chunks of a file's rows, so that a file of any size needs little memory.
+
+    Args:
+        path: CSV or Parquet file.
+        size: Rows per chunk.
+        columns: Columns that are needed; of a Parquet file no others are read.
+    """
     path = Path(path)
     refuse_unreadable(path)
-    read = csv_pieces if path.suffix.lower() == ".csv" else parquet_pieces
+    pieces = csv_pieces(path, size) if path.suffix.lower() == ".csv" else parquet_pieces(path, size, columns)
     empty = True
-    for piece in read(path, size):
+    for piece in pieces:
         empty = False
         yield piece
     if empty:
@@ -156,7 +162,7 @@ def explain_csv_errors(path: Path) -> Iterator[None]:
         raise InputError(f"{path} cannot be read ({error.strerror})") from error
 
 
-def parquet_pieces(path: Path, size: int) -> Iterator[Table]:
+def parquet_pieces(path: Path, size: int, wanted: Sequence[str] | None = None) -> Iterator[Table]:
     """Iterate over chunks of a Parquet file, whose rows count from 1."""
     try:
         import pyarrow as pa
@@ -167,7 +173,8 @@ def parquet_pieces(path: Path, size: int) -> Iterator[Table]:
         with pq.ParquetFile(path) as file:
             refuse_header(file.schema_arrow.names, str(path))
             first = 1
-            for batch in file.iter_batches(batch_size=size):
+            present = None if wanted is None else [name for name in wanted if name in file.schema_arrow.names]
+            for batch in file.iter_batches(batch_size=size, columns=present or None):
                 columns = {name: cells_of(batch.column(name)) for name in batch.schema.names}
                 yield Table(str(path), columns, np.arange(first, first + batch.num_rows))
                 first += batch.num_rows

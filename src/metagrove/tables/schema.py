@@ -1,7 +1,8 @@
 """Schema of tables: encode columns as inputs and targets of a net, and decode predictions.
 
-Numeric columns are standardised by the mean and standard deviation of the training tasks; categorical columns are
-one-hot encoded. The schema is stored with a run, so that the run adapts and predicts without its training files.
+Numeric columns are standardised by the mean and standard deviation of the training tasks, dates likewise as days since
+1970; categorical columns are one-hot encoded. A column with missing values has an indicator of them besides. The schema
+is stored with a run, so that the run adapts and predicts without its training files.
 """
 
 import dataclasses
@@ -12,10 +13,10 @@ from typing import Any, Literal
 import numpy as np
 
 from metagrove.errors import InputError
-from metagrove.tables.cells import numbers, refuse, texts
+from metagrove.tables.cells import days, numbers, refuse, texts
 from metagrove.task import Spec
 
-Kind = Literal["number", "category"]
+Kind = Literal["number", "category", "date"]
 Columns = Mapping[str, np.ndarray]
 """A table: a mapping from column names to cells."""
 FIRST_ROW = 2
@@ -26,33 +27,41 @@ FARTHEST = 1e12
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One column: numeric with its mean and standard deviation, or categorical with its categories."""
+    """One column: a number or a date with its mean and standard deviation, or categorical with its categories."""
 
     name: str
     kind: Kind
     mean: float = 0.0
     sd: float = 1.0
     categories: tuple[str, ...] = ()
+    indicator: bool = False
+    """Whether one more value tells if the cell is missing, 0 or 1; the cell is then encoded as zeros."""
 
     @property
     def width(self) -> int:
         """Number of values that encode one cell."""
-        return 1 if self.kind == "number" else len(self.categories)
+        return len(self.encoded_names)
+
+    @property
+    def encoded_names(self) -> tuple[str, ...]:
+        """A name for each value that encodes a cell: the column's, or COLUMN=CATEGORY, and COLUMN missing."""
+        each = tuple(f"{self.name}={one}" for one in self.categories) if self.kind == "category" else (self.name,)
+        return (*each, f"{self.name} missing") if self.indicator else each
 
     def encode(self, cells: np.ndarray, where: str, rows: Sequence[int], *, fill: bool) -> np.ndarray:
         """Encode cells as an array of shape (n, width).
 
         A missing value raises an InputError, or with `fill` is encoded as zeros: the mean, or no category.
         """
-        code = self._standardise if self.kind == "number" else self._one_hot
+        code = self._one_hot if self.kind == "category" else self._standardise
         encoded, missing = code(cells, where, rows)
-        if missing.any() and not fill:
-            fix = "fill it in, or leave that row out (in training, --missing mean or drop does so)"
+        if missing.any() and not (fill or self.indicator):
+            fix = "fill it in, or leave that row out: in the training tasks that column was complete"
             refuse(where, rows[int(np.flatnonzero(missing)[0])], self.name, f"the value is missing: {fix}")
-        return encoded
+        return np.concatenate([encoded, missing[:, None]], 1) if self.indicator else encoded
 
     def _standardise(self, cells: np.ndarray, where: str, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        values = numbers(cells, self.name, where, rows)
+        values = (days if self.kind == "date" else numbers)(cells, self.name, where, rows)
         missing = np.isnan(values)
         standard = np.where(missing, 0.0, (values - self.mean) / self.sd)
         if (far := np.flatnonzero(np.abs(standard) > FARTHEST)).size:

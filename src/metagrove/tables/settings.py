@@ -5,7 +5,7 @@ from typing import Literal
 
 from metagrove.errors import check_at_least_one
 
-Missing = Literal["refuse", "mean", "drop"]
+Missing = Literal["impute", "mean", "drop", "refuse"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,9 +22,9 @@ class TableData:
     """Columns to predict from; by default all other columns."""
     categorical: tuple[str, ...] = ()
     """Numeric columns to treat as categorical, e.g. codes; text columns are always categorical."""
-    missing: Missing = "refuse"
-    """Missing values (empty, NA, NaN, null): raise an error, impute the mean of the training tasks (and drop rows
-    without a target), or drop the rows."""
+    missing: Missing = "impute"
+    """Missing inputs (empty, NA, NaN, null): impute the mean of training tasks and add an indicator column; the mean
+    alone; drop the rows; or refuse, an error. Rows without a target are dropped, or refused."""
     stratify: str = ""
     """Column with the family of a task: splits are stratified by it, and reports list each family."""
     group_column: str = ""
@@ -38,14 +38,17 @@ class TableData:
     shots: int = 5
     """Number of support rows per task."""
     min_shots: int = 0
-    """If set, training tasks have between this many and `shots` support rows, and smaller tasks are kept."""
+    """If set, training tasks have between this many and `shots` support rows."""
+    min_rows: int = 0
+    """Smaller tasks are left out; by default tasks with fewer than 3 rows (with --min-shots, one row more than that).
+    A task with no more rows than `shots` has all but one of them as its support set."""
     queries: int = 20
     """Maximum number of query rows per task."""
 
     @property
     def fewest_rows(self) -> int:
         """Minimum number of rows of a task: a support set and one query row."""
-        return (self.min_shots or self.shots) + 1
+        return self.min_rows or (self.min_shots or min(self.shots, 2)) + 1
 
     def validation_errors(self) -> list[str]:
         """List the problems of the settings, one line each.
@@ -59,5 +62,6 @@ class TableData:
             check_at_least_one(self, "shots", "queries")
             + ([] if self.target else ["target must name a column: --target NAME"])
             + ([] if 0 <= self.min_shots <= self.shots else [f"min_shots must be 0 to shots, got {self.min_shots}"])
+            + ([] if self.min_rows == 0 or self.min_rows >= 2 else [f"min_rows must be 2 or more, got {self.min_rows}"])
             + bad
         )

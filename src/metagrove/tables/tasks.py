@@ -58,7 +58,7 @@ def read_tasks(data: TableData) -> tuple[list[TaskRows], Roles, list[str]]:
     notes: list[str] = []
     named = tables_of_folder(path, notes) if path.is_dir() else tables_of_file(path, data.task_column)
     roles = find_roles(data, named)
-    named = [(name, drop_missing(table, roles, data, notes)) for name, table in named]
+    named = handle_missing(named, roles, data, notes)
     tasks = [
         TaskRows(name, table, *kind_and_group(data, name, table)) for name, table in large_enough(named, data, notes)
     ]
@@ -125,16 +125,39 @@ def refuse_columns(table: Table, roles: Roles, data: TableData) -> None:
         raise InputError(f"{table.where} has no column to predict from: expected inputs besides {quote(roles.targets)}")
 
 
-def drop_missing(table: Table, roles: Roles, data: TableData, notes: list[str]) -> Table:
-    """Drop rows with missing values, if the settings say so; otherwise encoding raises an error later."""
+def handle_missing(
+    named: Sequence[tuple[str, Table]], roles: Roles, data: TableData, notes: list[str]
+) -> list[tuple[str, Table]]:
+    """Drop rows with missing values as the settings say, and note how many values are missing in each column.
+
+    With "refuse", encoding raises an error later.
+    """
     if data.missing == "refuse":
-        return table
+        return list(named)
     must_be = roles.all if data.missing == "drop" else roles.targets
-    gone = np.logical_or.reduce([missing_cells(table.columns[name]) for name in must_be])
-    if gone.any():
-        rows = quote([str(row) for row in table.rows[gone]], 5).replace("'", "")
-        notes.append(f"{table.where}: dropped {gone.sum()} rows with a missing value: {rows}")
-    return table.take(np.flatnonzero(~gone))
+    kept, dropped = [], []
+    for name, table in named:
+        gone = np.logical_or.reduce([missing_cells(table.columns[column]) for column in must_be])
+        dropped += [f"{table.where} row {row}" for row in table.rows[gone]]
+        kept.append((name, table.take(np.flatnonzero(~gone))))
+    if dropped:
+        what = "a missing value" if data.missing == "drop" else "no target"
+        notes.append(f"dropped {len(dropped)} rows with {what}: {quote(dropped, 3).replace(chr(39), '')}")
+    if data.missing != "drop":
+        note_missing(kept, roles, data, notes)
+    return kept
+
+
+def note_missing(named: list[tuple[str, Table]], roles: Roles, data: TableData, notes: list[str]) -> None:
+    """Note how many values of each input are missing and imputed."""
+    rows = sum(len(table.rows) for _, table in named)
+    how = "the mean of the training tasks" + (" and an indicator column" if data.missing == "impute" else "")
+    for column in roles.inputs:
+        count = sum(int(missing_cells(table.columns[column]).sum()) for _, table in named)
+        if count:
+            notes.append(
+                f"{column!r}: {count} of {rows} values are missing ({100 * count / rows:.2g} %), imputed by {how}"
+            )
 
 
 def large_enough(named: Iterable[tuple[str, Table]], data: TableData, notes: list[str]) -> list[tuple[str, Table]]:
@@ -143,7 +166,10 @@ def large_enough(named: Iterable[tuple[str, Table]], data: TableData, notes: lis
     small = [f"{name} ({len(table.rows)})" for name, table in named if len(table.rows) < data.fewest_rows]
     if small:
         needed = f"a task needs {data.fewest_rows} rows"
-        notes.append(f"left out {len(small)} small tasks ({needed}): {quote(small)}; --min-shots keeps smaller ones")
+        notes.append(f"left out {len(small)} small tasks ({needed}): {quote(small)}")
+    few = sum(data.fewest_rows <= len(table.rows) <= data.shots for _, table in named)
+    if few:
+        notes.append(f"{few} tasks have no more than {data.shots} rows: all but one are their support set")
     return [(name, table) for name, table in named if len(table.rows) >= data.fewest_rows]
 
 

@@ -1,0 +1,36 @@
+"""What baselines have in common: a learner whose meta-parameters are fitted to data at once, without meta-steps."""
+
+import dataclasses
+from typing import Any, TypeVar
+
+from metagrove.inner import repeat
+from metagrove.learner import Info, Learner, Meta, Predictor
+
+__all__ = ["Baseline", "Fitted", "at_once"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Baseline(Learner):
+    """Abstract: a learner that is fitted by `metagrove.baselines.fit`, never by gradient steps."""
+
+    def validation_errors(self) -> list[str]:
+        """Settings are selected by the fit, and not checked."""
+        return []
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """A fitted baseline."""
+
+    learner: Baseline
+    meta: Meta
+    variant: str = ""
+    """Settings selected on validation tasks, in words."""
+
+
+P = TypeVar("P", bound=Predictor)
+
+
+def at_once(predictor: P, **info: Any) -> tuple[P, Info]:
+    """What `adapt` returns where there is no inner loop: the path has one predictor."""
+    return predictor, Info(repeat(predictor, 1), **info)

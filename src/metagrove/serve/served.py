@@ -1,0 +1,71 @@
+"""What a run serves: its own learner, or a baseline or blend that does better on validation tasks.
+
+served.json          which one, beside run.json; without it, the run's own learner
+baselines/NAME/      each fitted baseline, a run folder like any other; or failed.json, why it could not be fitted
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from metagrove import files
+from metagrove.config.config import Config, Training
+from metagrove.config.encoding import to_json
+from metagrove.errors import InputError
+from metagrove.learner import Learner, Meta
+from metagrove.sources.source import Source
+from metagrove.training import checkpoint, folders
+
+__all__ = ["Served", "baseline_folder", "read_served", "save_fitted_run", "write_served"]
+
+FILE, FAILED = "served.json", "failed.json"
+FITTED = Training(steps=1, max_eval_inner_steps=1)
+"""Settings of a run that is fitted at once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """What `adapt` and `predict` use by default."""
+
+    name: str
+    label: str
+    """Display name."""
+    why: str = ""
+    """The reason in words."""
+
+
+def baseline_folder(run: Path, name: str) -> Path:
+    """Folder of a baseline of a run."""
+    return run / "baselines" / name
+
+
+def read_served(run: Path) -> Served | None:
+    """What a run serves; None for its own learner."""
+    path = run / FILE
+    return files.from_json(Served, files.read_json(path)) if path.exists() else None
+
+
+def write_served(run: Path, served: Served) -> None:
+    """Decide what a run serves."""
+    files.write_json(run / FILE, {"format": files.FORMAT, **files.as_json(served)})
+
+
+def save_fitted_run(
+    folder: Path, source: Source, learner: Learner, meta: Meta, *, seconds: float, command: str, variant: str = ""
+) -> None:
+    """Save a learner that was fitted at once as a run folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise files.save_error(folder, error) from error
+    about: dict[str, Any] = {"step": 0, "validation": {"steps": 0}, "seconds": seconds, "variant": variant}
+    checkpoint.save(folder, "best", meta, about)
+    config = to_json(Config(source, learner, FITTED))
+    stored = {"format": files.FORMAT, "config": config, "provenance": folders.provenance(command)}
+    files.write_json(folder / "run.json", stored)
+
+
+def refuse_unknown(run: Path, name: str, own: str) -> InputError:
+    """What is said of a learner that a run does not have."""
+    known = [own, *sorted(path.parent.name for path in (run / "baselines").glob("*/run.json"))]
+    return InputError(f"{run.name} has no learner {name!r}, only {', '.join(known)}")
