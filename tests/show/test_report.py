@@ -23,20 +23,23 @@ from metagrove.cli.app import main
 from metagrove.config.config import Config
 from metagrove.config.encoding import to_json
 from metagrove.errors import InputError
+from metagrove.evaluation.row_scores import score_rows
 from metagrove.hsml.cluster import DistanceClusters
 from metagrove.hsml.embed import PoolingEmbedding
 from metagrove.losses import cross_entropy, metric_of, mse
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.pools import pool
-from metagrove.serve.known_tasks import write_atlas
+from metagrove.serve.calibrate import calibrate
 from metagrove.show.report import page, story, write_report
-from metagrove.show.report_charts import node_name, standings_chart, standings_scale, thin, tree
+from metagrove.show.report_charts import thin
 from metagrove.show.report_data import Case, Look, look, typical
 from metagrove.show.report_html import join, number, percent, tag, with_ci
 from metagrove.show.report_plot import Axis, Frame, axis, tick_text
 from metagrove.show.report_rivals import Standing
 from metagrove.show.report_sections import result
-from metagrove.show.report_tasks import Units, image, spread_band
+from metagrove.show.report_standings import standings_chart, standings_scale
+from metagrove.show.report_tasks import Units, band_name, image, spread_band
+from metagrove.show.report_tree import node_name, tree
 from metagrove.sources.images import Images
 from metagrove.sources.tables import open_tables
 from metagrove.tables.settings import TableData
@@ -172,15 +175,10 @@ def test_the_same_run_gives_the_same_bytes(runs, curves, tmp_path):
     assert list(out.parent.iterdir()) == [out]
 
 
-def test_a_learner_without_clusters_says_so_in_place(runs):
-    text = page(story(runs["maml"], [], num_tasks=4, seed=0))
-    read = Reader(text)
-    assert [one for one in read.ids if one in SECTIONS] == SECTIONS
-    for name in ("clusters", "assignments"):
-        assert "MAML has no clusters" in section_of(text, name)
-    assert "does not embed tasks" in section_of(text, "map")
-    assert "no metrics.jsonl" in section_of(text, "training")
-    assert "no hierarchy to grow" in section_of(text, "growth")
+def test_sections_with_nothing_to_show_are_left_out(runs):
+    """MAML has no clusters and no embeddings, and this run no metrics.jsonl."""
+    read = Reader(page(story(runs["maml"], [], num_tasks=4, seed=0)))
+    assert [one for one in read.ids if one in SECTIONS] == ["result", "tasks", "about"]
     assert "No other run to compare with" in read.said()
 
 
@@ -206,8 +204,7 @@ def own(tmp_path_factory):
     """A run on a table with two inputs, with an atlas and with baselines measured beside it."""
     folder = tmp_path_factory.mktemp("own")
     source = tables(write_table(folder / "t.csv", lambda task, row: row * (task % 3) - task, 20))
-    run = untrained(Config(source, LEARNERS["hsml-mean"], TINY_TRAINING), folder / "<b>run", RECORDS[:1])
-    write_atlas(run)
+    run = calibrate(untrained(Config(source, LEARNERS["hsml-mean"], TINY_TRAINING), folder / "<b>run", RECORDS[:1]))
     rows = [{"name": "hsml", "label": "HSML", "variant": "", "value": 1.0, "value_ci95": 0.1, "by_family": {}}]
     each = {family: {"value": 0.5, "value_ci95": 0.1} for family in source.family_names}
     gap = {"difference": -0.5, "ci95": 0.2, "by_family": {}}
@@ -263,6 +260,22 @@ def test_own_tables_have_their_names_and_baselines(own, own_page):
     assert "schema.inputs.weight numeric, mean" in read.said()
 
 
+def test_advice_is_second_and_figures_are_in_the_columns_units(own_story, own_page):
+    said = Reader(own_page).said()
+    header = said[: said.index("parameters")]
+    assert header.index("<b>run") < header.index("Use ridge")
+    scores = own_story.rows.targets["y & z"]
+    assert f"RMSE {number(scores.rmse)} in its units, R² {scores.r2:.2f}" in said
+    interval = scores.interval
+    cover = with_ci(100 * interval.coverage, 100 * interval.coverage_ci95)
+    assert f"{cover} % {number(interval.width)}" in Reader(section_of(own_page, "predictions")).said()
+    drawn = section_of(own_page, "tasks")
+    assert "true y &amp; z" in drawn
+    assert "predicted y &amp; z" in drawn
+    described = [words for level in own_story.atlas.clusters for words in level if words != "0 tasks"]
+    assert all(words in Reader(section_of(own_page, "clusters")).said() for words in described)
+
+
 def test_other_draws_than_the_baselines_are_owned_up_to(own_story):
     said = Reader(result(dataclasses.replace(own_story, seed=0))).said()
     assert "Baselines were measured on 2 draws of each task, seed 5." in said
@@ -276,6 +289,10 @@ def test_classes_of_a_table(tmp_path):
     assert "s" not in Reader(text).tags
     assert section_of(text, "tasks").count('class="confusion"') >= 3
     assert "% accuracy" in text
+    classes = score_rows(run).classes
+    said = Reader(section_of(text, "predictions")).said()
+    assert f"balanced accuracy {classes.balanced_accuracy:.1f} %" in said
+    assert f"<s> {classes.recall['<s>']:.1f} %" in said
 
 
 @pytest.fixture(scope="module")
@@ -399,9 +416,10 @@ def made_up(scores, shares, metric=mse):
 
 def test_typical_tasks_are_in_the_middle_of_their_cluster():
     seen = made_up([1, 2, 3, 4], [[0.6, 0.4, 0], [0.8, 0.2, 0], [1.0, 0.0, 0], [0.1, 0.9, 0]])
-    assert typical(seen, 0, 0, 2) == [1, 0]
+    assert typical(seen, 0, 0, 2) == [1, 2]  # of the half with the largest shares
     assert typical(seen, 0, 1, 2) == [3]
-    assert typical(seen, 0, 2, 2) == [0, 1]  # the strongest of a cluster that is strongest nowhere
+    assert typical(seen, 0, 2, 2) == []  # the cluster is strongest nowhere
+    assert typical(seen, 0, 0, 2, without={1}) == [2]  # of the other two, the half with the larger share
     assert seen.flows[0] == pytest.approx(np.array([[2.5 / 4], [1.5 / 4], [0]]))
     assert "C1: 62\u00a0% of tasks" in tree(seen)
 
@@ -422,9 +440,14 @@ def test_verdicts_know_which_way_is_better():
 
 def test_a_learner_that_knows_how_sure_it_is_has_a_band():
     frame, x = Frame(Axis(0, 1), Axis(-2, 2), 100), np.array([[0.0], [1.0]])
-    sure = SimpleNamespace(predict=np.zeros_like, std=lambda x: np.ones_like(x))
+    none, ones = lambda x: None, np.ones_like
+    sure = SimpleNamespace(predict=np.zeros_like, std=ones, interval=none)
     assert 'class="band"' in spread_band(frame, sure, x, x[:, 0], Units())
-    unsure = SimpleNamespace(predict=np.zeros_like, std=lambda x: None)
+    assert band_name(sure, x) == "± 2 standard deviations"
+    calibrated = SimpleNamespace(predict=np.zeros_like, std=none, interval=lambda x: (-ones(x), ones(x)))
+    assert 'class="band"' in spread_band(frame, calibrated, x, x[:, 0], Units())
+    assert band_name(calibrated, x) == "90 % interval"
+    unsure = SimpleNamespace(predict=np.zeros_like, std=none, interval=none)
     assert spread_band(frame, unsure, x, x[:, 0], Units()) is None
 
 

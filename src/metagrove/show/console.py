@@ -1,5 +1,6 @@
 """Print tables to the terminal."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
@@ -8,7 +9,10 @@ from rich.table import Table
 
 from metagrove import files
 from metagrove.config.presets import PRESETS
-from metagrove.config.registry import learners
+from metagrove.config.registry import LEARNER_GROUPS, learners
+from metagrove.evaluation.calibration import Calibration
+from metagrove.evaluation.hierarchy import HierarchyMeasures, in_words
+from metagrove.evaluation.row_scores import RowScores
 from metagrove.evaluation.summaries import Comparison, Evaluation
 from metagrove.learner import num_parameters
 from metagrove.serve.run import load
@@ -30,7 +34,7 @@ def print_evaluation(result: Evaluation) -> None:
     for step in range(len(summary.by_step)):
         cells = [f"{c.by_step[step]:.3f}±{c.ci95[step]:.3f}" for c in columns.values()]
         table.add_row(str(step), *cells, style="bold" if step == summary.steps else None)
-    console = Console()
+    console = Console(soft_wrap=True)
     console.print(table)
     console.print(f"bold: {summary.steps} inner steps, selected on validation tasks; ± is the 95 % CI over tasks")
     if result.statistics is not None:
@@ -39,11 +43,56 @@ def print_evaluation(result: Evaluation) -> None:
             ("support statistics", result.statistics.support_statistics),
         ):
             console.print(f"{name}: {one.value:.3f}±{one.value_ci95:.3f} after {summary.steps} inner steps")
-    if agreement := summary.clustering:
+    if result.rows is not None:
+        print_rows(result.rows, console)
+    agreement = summary.clustering
+    if agreement is not None and len(summary.by_family) > 1:
         console.print(
             f"agreement of clusters and families: NMI {agreement.nmi:.2f}, purity {agreement.purity:.2f}, "
             f"mean largest share {agreement.largest_share:.2f}"
         )
+    if result.hierarchy is not None:
+        print_hierarchy(console, result.hierarchy, summary.metric)
+
+
+def print_hierarchy(console: Console, found: HierarchyMeasures, metric: str) -> None:
+    """Print whether the clusters matter, and what the nodes of each level stand for."""
+    table = Table(title=f"hierarchy, {found.num_tasks} tasks", **NARROW)
+    for heading in ("level", "nodes", "NMI, families", "NMI, shapes"):
+        table.add_column(heading, justify="right")
+    merged = [] if found.merged is None else [("merged", found.merged)]
+    for name, one in [*((str(i), level) for i, level in enumerate(found.levels, 1)), *merged]:
+        table.add_row(name, str(one.nodes), *("" if v is None else f"{v:.2f}" for v in (one.families, one.shapes)))
+    console.print(table)
+    share = "" if found.node_share is None else f"; nodes cause {100 * found.node_share:.0f} % of the gate's variance"
+    console.print(f"effective number of clusters {found.effective_clusters:.1f}{share}", soft_wrap=True)
+    for node, families in (found.families_by_parent or {}).items():
+        console.print(f"families below {node} of level 2: {', '.join(families)}")
+    console.print(in_words(found, metric), soft_wrap=True)
+
+
+def print_rows(scores: RowScores, console: Console) -> None:
+    """Print scores of single predictions: in the units of the targets, or by class."""
+    whose = "" if scores.served is None else f" by {scores.served}, which the run serves"
+    console.print(
+        f"{scores.num_rows:,} predictions{whose} for {scores.num_tasks} test tasks, {scores.shots} support rows each:"
+    )
+    for name, target in (scores.targets or {}).items():
+        console.print(f"  {name}: RMSE {target.rmse:.4g}, R² {target.r2:.3f} in its units", highlight=False)
+        if (interval := target.interval) is not None:
+            inside = f"{100 * interval.coverage:.1f} ± {100 * interval.coverage_ci95:.1f} %"
+            console.print(
+                f"  {name}: {100 * interval.asked:.0f} % intervals cover {inside}, mean width {interval.width:.4g}",
+                highlight=False,
+            )
+    if (classes := scores.classes) is not None:
+        console.print(
+            f"  accuracy {classes.accuracy:.1f} %, balanced accuracy {classes.balanced_accuracy:.1f} %, "
+            f"log loss {classes.log_loss:.3f}, calibration error {classes.calibration_error:.3f}",
+            highlight=False,
+        )
+        recalls = [f"{name} {value:.1f} % ({classes.rows[name]} rows)" for name, value in classes.recall.items()]
+        console.print(f"  recall: {', '.join(recalls)}", highlight=False)
 
 
 def print_comparison(result: Comparison) -> None:
@@ -65,6 +114,27 @@ def print_comparison(result: Comparison) -> None:
     Console().print(table)
 
 
+def print_calibrations(results: Sequence[Calibration]) -> None:
+    """Print the calibration of runs, one row per run."""
+    first = results[0]
+    table = Table(title=f"calibration on {first.num_tasks} tasks, seed {first.seed}", **NARROW)
+    table.add_column("run", overflow="fold")
+    for heading in ("learner", first.metric, "NLL ± CI", "ECE", *(f"in {level}" for level in first.coverage)):
+        table.add_column(heading, justify="right")
+    for one in results:
+        cells = [one.learner, f"{one.value:.3f}", f"{one.nll:.3f}±{one.nll_ci95:.3f}", f"{one.ece:.3f}"]
+        table.add_row(one.run, *cells, *(f"{share:.3f}" for share in one.coverage.values()))
+    Console().print(table)
+
+
+def grouped_learners() -> dict[str, list[str]]:
+    """Names of all learners by group; those of installed packages are a group of their own."""
+    groups = {group: list(members) for group, members in LEARNER_GROUPS.items()}
+    known = {name for names in groups.values() for name in names}
+    others = [name for name in learners() if name not in known]
+    return {**groups, **({"of installed packages": others} if others else {})}
+
+
 def print_list() -> None:
     """Print presets, learners and released models."""
     console = Console()
@@ -73,8 +143,11 @@ def print_list() -> None:
         config = entry.config
         presets.add_row(name, entry.about, type(config.learner).__name__, f"{config.training.steps:,}")
     methods = Table("learner", "what it does", title="--learner NAME")
-    for name, cls in learners().items():
-        methods.add_row(name, (cls.__doc__ or "").splitlines()[0])
+    for group, names in grouped_learners().items():
+        methods.add_section()
+        methods.add_row(f"[bold]{group}[/bold]")
+        for name in names:
+            methods.add_row(name, (learners()[name].__doc__ or "").splitlines()[0])
     models = Table("model", "trained by", "parameters", "validation", title="released models")
     for name, path in folders.shipped().items():
         validation = files.read_json(path / "best.json")["validation"]

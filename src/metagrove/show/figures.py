@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import matplotlib as mpl
 import numpy as np
 from jaxtyping import PRNGKeyArray
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from metagrove.errors import InputError
@@ -23,9 +22,11 @@ from metagrove.losses import metric_of
 from metagrove.outer import family_of, map_drawn, task_keys
 from metagrove.serve.fitted_task import FittedTask
 from metagrove.serve.run import Run
+from metagrove.show.tree_figures import first_level_functions, tree_and_heat_map
 from metagrove.sources.source import Source, TaskDraw
 from metagrove.task import Task
 from metagrove.training import folders
+from metagrove.training.records import BlockRecord
 from metagrove.training.scores import test_parts
 
 # Okabe and Ito's palette, which is safe for colour-blind readers; fits also differ by dashes.
@@ -60,8 +61,10 @@ def draw_all(run: Run, others: Sequence[Run], out: Path | None, *, seed: int) ->
     x_shape = run.config.source.spec.x_shape
     figures: dict[str, Figure] = {}
     with mpl.rc_context(STYLE):
-        if folders.read_metrics(run.folder):
-            figures["training"] = training_curve([r for r in (run, *others) if folders.read_metrics(r.folder)])
+        if trained(run):
+            figures["training"] = training_curve([one for one in (run, *others) if trained(one)])
+        if any(record.fitted for record in folders.read_metrics(run.folder)):
+            figures["fit"] = fit_curve(folders.read_metrics(run.folder))
         if x_shape == (1,):
             figures["assignments"] = assignments_beside_fits(run, others, seed=seed)
             figures["sixteen-tasks"] = sixteen_tasks(run, others, seed=seed)
@@ -82,6 +85,11 @@ def draw_all(run: Run, others: Sequence[Run], out: Path | None, *, seed: int) ->
     except OSError as error:
         raise save_error(folder, error) from error
     return [folder / f"{title}.png" for title in figures]
+
+
+def trained(run: Run) -> bool:
+    """Whether a run has records of meta-steps."""
+    return any("loss" in record.means for record in folders.read_metrics(run.folder))
 
 
 def training_curve(runs: Sequence[Run]) -> Figure:
@@ -117,25 +125,36 @@ def training_curve(runs: Sequence[Run]) -> Figure:
     return figure
 
 
+def fit_curve(records: Sequence[BlockRecord]) -> Figure:
+    """Draw the loss of the fit that comes before the first meta-step."""
+    figure = Figure(figsize=(7, 4.2))
+    axes = figure.subplots()
+    fitted = [record for record in records if record.fitted]
+    axes.plot([r.step for r in fitted], [r.loss for r in fitted], color="black", linewidth=1)
+    axes.set(xlabel="step of the fit, before the first meta-step", ylabel="-log p(task), nats")
+    axes.grid(axis="y", alpha=0.2)
+    return figure
+
+
 def assignments_beside_fits(run: Run, others: Sequence[Run], *, seed: int) -> Figure:
     """Draw the assignments of six tasks to first-level clusters, and the fitted curves."""
     tasks = choose_tasks(run.config.source, 6, seed=seed)
-    return heat_map_and_curves(Figure(figsize=(10, 4.6)), tasks, run, others, columns=3)
+    return heat_map_and_curves(Figure(figsize=(11, 5.2)), tasks, run, others, columns=3)
 
 
 def sixteen_tasks(run: Run, others: Sequence[Run], *, seed: int) -> Figure:
     """Draw the same for sixteen tasks, four of each family, as in the paper's appendix I."""
     tasks = choose_tasks(run.config.source, 16, seed=seed)
-    return heat_map_and_curves(Figure(figsize=(12, 7.5)), tasks, run, others, columns=4)
+    return heat_map_and_curves(Figure(figsize=(13, 8.4)), tasks, run, others, columns=4)
 
 
 def heat_map_and_curves(
     figure: Any, tasks: Sequence[Drawn], run: Run, others: Sequence[Run], *, columns: int
 ) -> Figure:
-    """Draw assignments on the left and fitted curves on the right."""
-    left, right = figure.subfigures(1, 2, width_ratios=[1, 0.8 * columns])
+    """Draw the tree with assignments on the left and fitted curves on the right."""
+    left, right = figure.subfigures(1, 2, width_ratios=[1.2, 0.8 * columns])
     adapted = [adapt(run, drawn.task) for drawn in tasks]
-    heat_map(left.subplots(), tasks, adapted)
+    assignments(left, tasks, run, adapted)
     curves(right, tasks, run, adapted, others, columns=columns)
     return figure
 
@@ -161,27 +180,28 @@ def _sample(tasks: TaskDraw, key: PRNGKeyArray) -> Task:
 
 
 def adapt(run: Run, task: Task, *, steps: int | None = None) -> FittedTask:
-    """The run fitted to the task's real support rows; transductive, as its scores are."""
+    """The run fitted to the task's real support rows; of images transductive, as its scores are."""
     real = np.asarray(task.support.mask)
     rows = np.asarray(task.support.x)[real], np.asarray(task.support.y)[real]
-    return run.adapt(*rows, steps=steps, statistics="query")
+    statistics = "query" if run.config.source.spec.is_image else "support"
+    return run.alone().adapt(*rows, steps=steps, statistics=statistics)
 
 
-def heat_map(axes: Axes, tasks: Sequence[Drawn], adapted: Sequence[FittedTask]) -> None:
-    """Draw p^{0→k}, eq. (6), of each task as a heat map."""
+def assignments(figure: Any, tasks: Sequence[Drawn], run: Run, adapted: Sequence[FittedTask]) -> None:
+    """Draw the tree of clusters and, below it, the assignments of the tasks."""
     if not adapted[0].assignments:
+        axes = figure.subplots()
         axes.set_axis_off()
         axes.text(0.5, 0.5, "this learner\nhas no clusters", ha="center", va="center")
         return
-    shares = np.stack([one.assignments[0][0] for one in adapted])
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    for (row, column), share in np.ndenumerate(shares):
-        axes.text(column, row, f"{share:.2f}", ha="center", va="center", color="white" if share > 0.55 else "black")
-    axes.set_xticks(range(shares.shape[1]), [f"C{k + 1}" for k in range(shares.shape[1])])
-    axes.set_yticks(range(len(tasks)), [drawn.name for drawn in tasks])
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    axes.set_title("share of each cluster")
+    functions = first_level_functions(run.config.learner, run.meta, input_grid(tasks))
+    tree_and_heat_map(figure, [drawn.name for drawn in tasks], [one.assignments for one in adapted], functions)
+
+
+def input_grid(tasks: Sequence[Drawn]) -> np.ndarray:
+    """200 inputs over the range of the tasks'."""
+    seen = np.concatenate([rows.x for drawn in tasks for rows in (drawn.task.support, drawn.task.query)])
+    return np.linspace(seen.min(), seen.max(), 200, dtype=np.float32)[:, None]
 
 
 def curves(
@@ -189,8 +209,7 @@ def curves(
 ) -> None:
     """Draw the true function, support points and the fits of all runs, one panel per task."""
     panels = np.ravel(figure.subplots(-(-len(tasks) // columns), columns, sharex=True))
-    seen = np.concatenate([rows.x for drawn in tasks for rows in (drawn.task.support, drawn.task.query)])
-    x = np.linspace(seen.min(), seen.max(), 200, dtype=np.float32)[:, None]
+    x = input_grid(tasks)
     for panel, drawn, own in zip(panels, tasks, adapted, strict=True):
         truth = run.config.source.curve(drawn.key, jnp.asarray(x))
         if truth is not None:

@@ -8,14 +8,19 @@ from pathlib import Path
 
 from metagrove.errors import InputError
 from metagrove.evaluation.baselines import read_baselines
+from metagrove.evaluation.hierarchy import measure_hierarchy
+from metagrove.evaluation.row_scores import score_rows
 from metagrove.files import save_error, write_atomically
 from metagrove.serve.index import read_atlas
 from metagrove.serve.run import Run
 from metagrove.show.figures import FIT_STYLES
+from metagrove.show.report_context import ReportContext
 from metagrove.show.report_data import look
+from metagrove.show.report_header import header
+from metagrove.show.report_hierarchy import node_functions
 from metagrove.show.report_html import Html, tag
 from metagrove.show.report_rivals import measured_before, refuse_unlike, standings
-from metagrove.show.report_sections import SECTIONS, ReportContext, header
+from metagrove.show.report_sections import SECTIONS
 from metagrove.show.report_tasks import Sketcher, units_of
 from metagrove.training import folders
 
@@ -26,7 +31,7 @@ NOTHING_ELSE = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; sc
 
 
 def write_report(
-    run: Run, others: Sequence[Run], out: Path, *, num_tasks: int | None = None, seed: int | None = None
+    run: Run, others: Sequence[Run], out: str | Path, *, num_tasks: int | None = None, seed: int | None = None
 ) -> Path:
     """Evaluate a run on test tasks and write its report.
 
@@ -44,6 +49,7 @@ def write_report(
         InputError: If a run cannot be compared with the first one.
         RunError: If the file cannot be written.
     """
+    run, out = run.alone(), Path(out)
     if out.is_dir():
         raise InputError(f"--out must be a file, {out} is a folder: try {out / 'report.html'}")
     if len(others) >= len(FIT_STYLES):
@@ -64,6 +70,7 @@ def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int |
     which = {"num_tasks": usual[0] if num_tasks is None else num_tasks, "seed": usual[1] if seed is None else seed}
     seen = look(run, **which)
     beside = standings(run, seen, others, **which)
+    sketcher = Sketcher(run, units_of(run.config.source))
     return ReportContext(
         run=run,
         others=tuple(others),
@@ -72,7 +79,10 @@ def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int |
         baselines=baselines,
         atlas=read_atlas(run.folder),
         records=tuple(folders.read_metrics(run.folder)),
-        sketcher=Sketcher(run, units_of(run.config.source)),
+        sketcher=sketcher,
+        hierarchy=measure_hierarchy(run, **which),
+        functions=node_functions(sketcher, seen) if seen.assignments else None,
+        rows=score_rows(run),
         **which,
     )
 

@@ -89,9 +89,11 @@ def settings(part: Json) -> dict[str, str]:
 
 def column(one: Json) -> str:
     """Describe a column of a table."""
-    if one["kind"] == "number":
-        return f"numeric, mean {number(one['mean'])}, standard deviation {number(one['sd'])}"
-    return f"one of {', '.join(one['categories'])}"
+    more = ", with an indicator of missing values" if one.get("indicator") else ""
+    if one["kind"] == "category":
+        return f"one of {', '.join(one['categories'])}{more}"
+    what = "numeric" if one["kind"] == "number" else "date, in days since 1970"
+    return f"{what}, mean {number(one['mean'])}, standard deviation {number(one['sd'])}{more}"
 
 
 def listing(pairs: Mapping[str, Html | str]) -> Html:

@@ -1,7 +1,7 @@
 """Data of a report: the scores, embeddings and assignments of a run on test tasks."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from metagrove.errors import InputError
+from metagrove.evaluation.hierarchy import level_shares
 from metagrove.learner import Info, Predictor
 from metagrove.losses import LossFn, Metric, metric_of
 from metagrove.outer import probe, task_keys
@@ -45,10 +46,7 @@ class Look:
     @property
     def shares(self) -> tuple[np.ndarray, ...]:
         """Share of each task in each cluster of every level: s^1 = p^{0→·}, s^{l+1} = Σ_k s^l_k p^{k→·}."""
-        found = []
-        for assignment in self.assignments:
-            found.append(assignment[:, 0] if not found else np.einsum("nk,nkl->nl", found[-1], assignment))
-        return tuple(found)
+        return level_shares(self.assignments)
 
     @property
     def flows(self) -> tuple[np.ndarray, ...]:
@@ -108,8 +106,8 @@ def mean_draw(draws: Any) -> Any:
 
 def _look_at(run: Run, part: TaskDraw, key: PRNGKeyArray, num_tasks: int) -> Any:
     learner, keep = run.config.learner, KeepLook(metric_of(run.config.learner.loss).score)
-    how = {"steps": run.inner_steps, "task_chunk_size": run.config.training.task_chunk_size}
-    return probe(learner, run.meta, part, task_keys(key, num_tasks), keep, **how)
+    keys, size = task_keys(key, num_tasks), run.config.training.task_chunk_size
+    return probe(learner, run.meta, part, keys, keep, steps=run.inner_steps, task_chunk_size=size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,15 +157,26 @@ def _sample(tasks: TaskDraw, key: PRNGKeyArray) -> Task:
     return tasks.sample(key)
 
 
-def typical(seen: Look, level: int, cluster: int, count: int) -> list[int]:
-    """Return the members of a cluster that are closest to their mean embedding.
+def typical(seen: Look, level: int, cluster: int, count: int, without: Collection[int] = ()) -> list[int]:
+    """Return the members of a cluster that are closest to their mean embedding, of the half with the largest shares.
 
-    If a cluster is the strongest of no task, return the tasks with the largest share in it.
+    Args:
+        seen: The run on test tasks.
+        level: Level of the cluster, from 0.
+        cluster: Index of the cluster.
+        count: Most tasks to return.
+        without: Tasks that are typical of another node already.
+
+    Returns:
+        Indices of tasks whose largest share is in this cluster; empty if there is none.
     """
     share = seen.shares[level]
-    members = np.flatnonzero(share.argmax(1) == cluster)
-    if members.size == 0 or seen.embeddings is None:
-        return np.argsort(-share[:, cluster], kind="stable")[:count].tolist()
+    members = np.array([i for i in np.flatnonzero(share.argmax(1) == cluster) if i not in without], int)
+    if members.size == 0:
+        return []
+    if seen.embeddings is None:
+        return members[np.argsort(-share[members, cluster], kind="stable")[:count]].tolist()
+    members = members[share[members, cluster] >= np.median(share[members, cluster])]  # those that surely belong here
     own = seen.embeddings[members]
     far = np.square(own - own.mean(0, keepdims=True)).sum(1)
     return members[np.argsort(far, kind="stable")[:count]].tolist()

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from metagrove.serve.index import TaskIndex
-from metagrove.show.report_charts import describe, marker
 from metagrove.show.report_data import Look
 from metagrove.show.report_html import Html, tag
+from metagrove.show.report_marks import marker
+from metagrove.show.report_tree import describe
 
 MAPPED = 400
 """Maximum number of tasks in the map, limited by the run time of exact t-SNE."""
@@ -23,6 +24,8 @@ class Point:
     title: str
     family: int
     embedding: np.ndarray
+    color: int
+    """Its strongest cluster, or for a learner without clusters its family."""
     known: bool = False
     """Whether it is a training or validation task."""
 
@@ -32,15 +35,21 @@ def points_of(seen: Look, atlas: TaskIndex | None, families: Sequence[str]) -> l
     if seen.embeddings is None:
         return []
     chosen = evenly(len(seen.scores), MAPPED)
-    points = [Point(describe(seen, i, families), seen.cases[i].family, seen.embeddings[i]) for i in chosen]
+    strongest = seen.shares[0].argmax(1) if seen.assignments else seen.family
+    points = [
+        Point(describe(seen, i, families), seen.cases[i].family, seen.embeddings[i], int(strongest[i])) for i in chosen
+    ]
     if atlas is None or atlas.embeddings is None or atlas.embeddings.shape[1:] != seen.embeddings.shape[1:]:
         return points
     known = [i for i, family in enumerate(atlas.families) if family in families]
+    numbers = [families.index(family) if family in families else -1 for family in atlas.families]
+    colors = numbers if atlas.shares is None else atlas.shares.argmax(1).tolist()
     return points + [
         Point(
             f"{atlas.names[i]} · {atlas.splits[i]} task",
-            families.index(atlas.families[i]),
+            numbers[i],
             atlas.embeddings[i],
+            colors[i],
             known=True,
         )
         for i in (known[j] for j in evenly(len(known), MAPPED - len(points)))
@@ -53,7 +62,7 @@ def evenly(count: int, most: int) -> list[int]:
 
 
 def task_map(points: Sequence[Point]) -> Html:
-    """Draw tasks with the markers of their families; training and validation tasks are hollow."""
+    """Draw tasks in their colours with the shapes of their families; training and validation tasks are hollow."""
     places = tsne(np.stack([point.embedding for point in points])).tolist()
     marks = [
         marker(
@@ -63,6 +72,7 @@ def task_map(points: Sequence[Point]) -> Html:
             3.6 if point.known else 5,
             tag("title", point.title),
             extra=" known" if point.known else "",
+            color=point.color,
         )
         for point, (x, y) in sorted(zip(points, places, strict=True), key=lambda pair: not pair[0].known)
     ]
@@ -82,7 +92,7 @@ def tsne(embeddings: np.ndarray) -> np.ndarray:
     return (placed - low) / np.maximum(high - low, 1e-9)
 
 
-def only_style(families: Sequence[int]) -> Html:
-    """Return the style that fades other families when a legend entry is hovered over."""
-    rules = [f"#map:has(.k{f}:is(:hover,:focus)) .map>:not(.m{f}){{opacity:.1}}" for f in families]
+def only_style(colors: Sequence[int]) -> Html:
+    """Return the style that fades other tasks when a legend entry is hovered over."""
+    rules = [f"#map:has(.k{c}[tabindex]:is(:hover,:focus)) .map>:not(.m{c}){{opacity:.1}}" for c in colors]
     return tag("style", Html("".join(rules)))

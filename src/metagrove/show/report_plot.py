@@ -4,6 +4,7 @@ Labels of the y axis are placed on their grid lines, which needs no margin on na
 """
 
 import dataclasses
+import datetime
 import math
 from collections.abc import Sequence
 
@@ -24,6 +25,8 @@ class Axis:
     low: Number
     high: Number
     log: bool = False
+    dates: bool = False
+    """Whether values are days since 1970."""
 
     def at(self, value: Number) -> Number:
         """Map a value to 0 to 1."""
@@ -116,22 +119,38 @@ class Frame:
         return tag("svg", path, viewBox=box, width="100%", height=self.height, preserveAspectRatio="none")
 
     def grid(self, x_ticks: Sequence[Number], y_ticks: Sequence[Number]) -> Html:
-        """Draw horizontal grid lines with labels, and the labels of the x axis."""
+        """Draw horizontal grid lines with labels, the line of the x axis with ticks, and their labels."""
         across = [
             tag("line", x1=0, x2="100%", y1=short(self.down(t)), y2=short(self.down(t)), class_="grid") for t in y_ticks
         ]
         values = [tag("text", tick_text(t), x=0, y=short(self.down(t) - 4), class_="tick") for t in y_ticks]
         below = [
-            tag("text", tick_text(t), x=self.across(t), y=self.height - 5, class_=f"tick {anchor(self.x.at(t))}")
+            tag(
+                "text",
+                tick_text(t, dates=self.x.dates),
+                x=self.across(t),
+                y=self.height - 5,
+                class_=f"tick {anchor(self.x.at(t))}",
+            )
             for t in x_ticks
         ]
-        return tag("g", *across, *values, *below)
+        foot = self.height - self.below + 2
+        marks = [
+            tag("line", x1=self.across(t), x2=self.across(t), y1=foot, y2=foot + 4, class_="axis") for t in x_ticks
+        ]
+        line = [tag("line", x1=0, x2="100%", y1=foot, y2=foot, class_="axis")] if x_ticks else []
+        return tag("g", *across, *line, *marks, *values, *below)
 
 
-def plot(frame: Frame, *marks: Html | None, label: str, ticks: tuple[int, int] = (5, 4)) -> Html:
-    """Render a plot; `label` is its text for screen readers."""
+def plot(
+    frame: Frame, *marks: Html | None, label: str, ticks: tuple[int, int] = (5, 4), axes: tuple[str, str] = ("", "")
+) -> Html:
+    """Render a plot; `label` is its text for screen readers, `axes` are the names of its axes with their units."""
     grid = frame.grid(frame.x.ticks(ticks[0]), frame.y.ticks(ticks[1]))
-    return tag("svg", grid, *marks, class_="plot", height=frame.height, role="img", aria_label=label)
+    drawn = tag("svg", grid, *marks, class_="plot", height=frame.height, role="img", aria_label=label)
+    if not any(axes):
+        return drawn
+    return tag("div", tag("p", axes[1], class_="axis-y"), drawn, tag("p", axes[0], class_="axis-x"), class_="axes")
 
 
 def path_of(points: Sequence[tuple[Number, Number]]) -> str:
@@ -149,8 +168,10 @@ def short(value: Number) -> str:
     return f"{value:.1f}".rstrip("0").rstrip(".") or "0"
 
 
-def tick_text(value: Number) -> str:
+def tick_text(value: Number, *, dates: bool = False) -> str:
     """Format the label of a tick."""
+    if dates:
+        return (datetime.date(1970, 1, 1) + datetime.timedelta(days=round(value))).isoformat()
     for size, letter in ((1e9, "bn"), (1e6, "m"), (1e3, "k")):
         if size <= abs(value) < 1000 * size and abs(value) >= 1e4:
             return minus(f"{value / size:g}{letter}")

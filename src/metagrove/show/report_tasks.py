@@ -35,6 +35,8 @@ class Units:
     y_names: tuple[str, ...] = ("y",)
     y_scale: tuple[tuple[float, float], ...] = ((0.0, 1.0),)
     labels: tuple[str, ...] = ()
+    x_dates: bool = False
+    """Whether the input is a date, in days since 1970."""
 
     def x(self, values: Any) -> np.ndarray:
         """Convert inputs to the user's units."""
@@ -60,6 +62,7 @@ def units_of(source: Source) -> Units:
         tuple(t.name for t in targets),
         tuple((t.mean, t.sd) for t in targets),
         tuple(schema.labels),
+        first.kind == "date",
     )
 
 
@@ -105,7 +108,12 @@ class Sketcher:
         truth = truth_of(self.run, fit.case.key, x)
         predicted = units.y(fit.adapted.predict(x))
         known = [units.y(support[1]), units.y(query[1]), *([] if truth is None else [units.y(truth)])]
-        frame = framed(axis(across), within(axis(*known, pad=0.1), predicted), height, bare)
+        frame = framed(
+            dataclasses.replace(axis(across), dates=units.x_dates),
+            within(axis(*known, pad=0.1), predicted),
+            height,
+            bare,
+        )
         marks = [] if truth is None else [frame.line(across, units.y(truth), "truth")]
         marks += [spread_band(frame, fit.adapted, x, across, units)]
         marks += [frame.line(across, units.y(o.predict(x)), f"fit fit{i + 1}") for i, o in enumerate(fit.others)]
@@ -113,7 +121,9 @@ class Sketcher:
         marks += [frame.dots(units.x(query[0][:, 0]), known[1], 3, "query")]
         marks += [frame.dots(units.x(support[0][:, 0]), known[0], 4.5, "support")]
         label = f"{fit.case.name}: {len(support[0])} support points and the fitted curve"
-        return plot(frame, *marks, label=label, ticks=(0, 0) if bare else (3, 3))
+        axes = ("", "") if bare else (units.x_name, units.y_names[0])
+        few = 2 if units.x_dates else 3
+        return plot(frame, *marks, label=label, ticks=(0, 0) if bare else (few, 3), axes=axes)
 
     def _agreement(self, fit: Fit, height: int, bare: bool) -> Html:
         x, y = real_rows(fit.task.query)
@@ -127,7 +137,10 @@ class Sketcher:
         ends = [both.low, both.high]
         marks = [frame.dots(t, s, 3.5, f"pair c{i}") for i, (t, s) in enumerate(zip(true, said, strict=True))]
         label = f"{fit.case.name}: predicted against true values of {len(y)} query rows"
-        return plot(frame, frame.line(ends, ends, "truth"), *marks, label=label, ticks=(0, 0) if bare else (3, 3))
+        what = self.units.y_names[0] if single else "standardised values"
+        axes = ("", "") if bare else (f"true {what}", f"predicted {what}")
+        ticks = (0, 0) if bare else (3, 3)
+        return plot(frame, frame.line(ends, ends, "truth"), *marks, label=label, ticks=ticks, axes=axes)
 
 
 def confusion(fit: Fit, names: Sequence[str]) -> Html:
@@ -162,7 +175,7 @@ def framed(across: Axis, up: Axis, height: int, bare: bool) -> Frame:
     """Make the frame of a plot: without tick labels if bare, otherwise with room for them on the left."""
     if bare:
         return Frame(across, up, height, above=6, below=6)
-    return Frame(Axis(across.low - 0.12 * (across.high - across.low), across.high), up, height)
+    return Frame(dataclasses.replace(across, low=across.low - 0.12 * (across.high - across.low)), up, height)
 
 
 def real_rows(examples: Examples) -> tuple[np.ndarray, np.ndarray]:
@@ -182,8 +195,17 @@ def _curve(source: Source, key: PRNGKeyArray, x: Array) -> Array | None:
     return source.curve(key, x)
 
 
+def band_name(adapted: Any, x: np.ndarray) -> str:
+    """Name the band around a fit: its intervals, or without calibration the learner's own deviations; empty if none."""
+    if adapted.interval(x) is not None:
+        return "90 % interval"
+    return "" if adapted.std(x) is None else "± 2 standard deviations"
+
+
 def spread_band(frame: Frame, adapted: Any, x: np.ndarray, across: np.ndarray, units: Units) -> Html | None:
-    """Draw two standard deviations around a fit, if the learner predicts them."""
+    """Draw the band around a fit that `band_name` names."""
+    if (ends := adapted.interval(x)) is not None:
+        return frame.band(across, units.y(ends[0]), units.y(ends[1]), "band")
     sd = adapted.std(x)
     if sd is None:
         return None
