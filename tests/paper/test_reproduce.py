@@ -4,10 +4,13 @@ import contextlib
 import dataclasses
 import importlib
 import json
-import sys
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.stats
+from in_process import InThisProcess
 
 from metagrove import files, load
 from metagrove.cli.app import main
@@ -16,11 +19,12 @@ from metagrove.config.presets import preset
 from metagrove.errors import DivergedError, RunError
 from metagrove.paper import trainings as module
 from metagrove.paper.evaluations import final_training, with_steps_chosen
-from metagrove.paper.experiments import BUDGETS, EXPERIMENTS, SEARCHES, Budget, Experiment, Row, Search
-from metagrove.paper.reproduce import reproduce
+from metagrove.paper.experiments import BUDGETS, EXPERIMENTS, SEARCHES, Budget, Experiment, Row, Search, budget_of
+from metagrove.paper.reproduce import context_of, reproduce
 from metagrove.paper.results import ExperimentResult, SearchRecord, Trial
+from metagrove.paper.seeds import Seeds, difference_over_seeds
 from metagrove.paper.tables import EXPERIMENT_TABLES
-from metagrove.paper.trainings import flags, train_in_own_process
+from metagrove.paper.trainings import flags
 from metagrove.training import loop
 from metagrove.training.records import BlockRecord
 from metagrove.training.validate import validate
@@ -48,23 +52,17 @@ EXPERIMENT = Experiment(
 
 
 @pytest.fixture
-def trainings(monkeypatch, tmp_path):
+def pool(monkeypatch, tmp_path):
     """The tiny experiment in a folder of its own; trainings happen in this process and are counted."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(EXPERIMENTS, "tiny", EXPERIMENT)
     monkeypatch.setitem(BUDGETS, "paper", Budget(TINY, TINY, tasks=20))
-    done = []
-
-    def in_this_process(command):
-        assert command[:3] == [sys.executable, "-m", "metagrove"]
-        done.append(command[command.index("--out") + 1])
-        return main(command[3:])
-
-    monkeypatch.setattr(module, "run_and_wait", in_this_process)
-    return done
+    pool = InThisProcess()
+    monkeypatch.setattr("metagrove.workers.pool.open_pool", lambda *_: pool)
+    return pool
 
 
-def test_searches_trains_evaluates_and_writes(trainings, tmp_path, capsys):
+def test_searches_trains_evaluates_and_writes(pool, tmp_path, capsys):
     assert main(["reproduce", "tiny", "--out", "results"]) == 0
     assert "MAML, 5-shot" in capsys.readouterr().out
     result = json.loads((tmp_path / "results" / "tiny.json").read_text())
@@ -87,10 +85,9 @@ def test_searches_trains_evaluates_and_writes(trainings, tmp_path, capsys):
         assert one["steps_per_second"] > 0
         assert one["peak_memory_mb"] > 10
         assert one["provenance"]["command"].startswith("metagrove train toy-5shot --learner maml ")
-    trainings.clear()
-    again = reproduce("tiny", out=tmp_path / "again")
-    assert trainings == []
-    assert again is not None
+    pool.jobs.clear()
+    (again,) = reproduce("tiny", out=tmp_path / "again", pool=pool)
+    assert pool.folders == []
     kept = files.from_json(ExperimentResult, result)
     assert files.as_json(kept) == {key: value for key, value in result.items() if key not in ("format", "checksum")}
     for first, second in zip(kept.rows, again.rows, strict=True):  # from the scores that were kept
@@ -98,8 +95,8 @@ def test_searches_trains_evaluates_and_writes(trainings, tmp_path, capsys):
         assert first.seeds[0].paired_difference == second.seeds[0].paired_difference
 
 
-def test_inner_steps_at_test_are_chosen_on_validation_tasks(trainings, tmp_path):
-    reproduce("tiny", only="ANIL*", out=tmp_path)
+def test_inner_steps_at_test_are_chosen_on_validation_tasks(pool, tmp_path):
+    reproduce("tiny", only="ANIL*", out=tmp_path, pool=pool)
     run = load("runs/tiny/anil-5-shot-s0")
     chosen = with_steps_chosen(run, 12)
     value = validate(run.config.with_settings(max_eval_inner_steps=12), run.meta)
@@ -108,45 +105,43 @@ def test_inner_steps_at_test_are_chosen_on_validation_tasks(trainings, tmp_path)
     assert with_steps_chosen(run, None) is run
 
 
-def test_goes_on_where_a_person_stopped_it(trainings, tmp_path, monkeypatch):
-    run, stops = module.run_and_wait, iter([False, True])
+def test_goes_on_where_a_person_stopped_it(pool, tmp_path, monkeypatch):
+    stops = iter([False, True])
 
     def stopped_in_the_second(command):
         if next(stops, False):
             with monkeypatch.context() as patch:  # a person presses Ctrl-C in the first block
                 patch.setattr(loop, "interruptible", lambda: contextlib.nullcontext(lambda: True))
-                assert run(command) == 130
-            return 130
-        return run(command)
+                return main(command)
+        return main(command)
 
-    monkeypatch.setattr(module, "run_and_wait", stopped_in_the_second)
-    assert reproduce("tiny", out=tmp_path) is None
+    pool.run = stopped_in_the_second
+    assert reproduce("tiny", out=tmp_path, pool=pool) is None
     assert not (tmp_path / "tiny.json").exists()
-    before = list(trainings)
-    assert reproduce("tiny", out=tmp_path) is not None
-    assert len(before) == 2
-    assert trainings[2] == before[1]  # gone on with
-    assert before[0] not in trainings[2:]
+    before = list(pool.folders)
+    assert before == ["runs/tiny/anil-5-shot-s0", "runs/tiny/search/maml-0", "runs/tiny/search/maml-1"]
+    assert reproduce("tiny", out=tmp_path, pool=pool) is not None
+    assert before[0] not in pool.folders[3:]
+    assert pool.folders[3] == before[1]  # gone on with
 
 
-def test_only_some_rows_and_no_result_yet(trainings, tmp_path, capsys):
+def test_only_some_rows_and_no_result_yet(pool, tmp_path, capsys):
     assert main(["reproduce", "tiny", "--only", "ANIL*", "--out", "results"]) == 0
-    assert trainings == ["runs/tiny/anil-5-shot-s0"]
+    assert pool.folders == ["runs/tiny/anil-5-shot-s0"]
     assert not (tmp_path / "results").exists()
     assert main(["reproduce", "tiny", "--only", "MAMMAL*"]) == 2
     assert "no row is called 'MAMMAL*'" in capsys.readouterr().err
 
 
-def test_no_train_tells_what_is_there(trainings, tmp_path):
-    reproduce("tiny", only="ANIL*", out=tmp_path)
-    trainings.clear()
-    result = reproduce("tiny", train=False, out=tmp_path)
-    assert trainings == []
+def test_no_train_tells_what_is_there(pool, tmp_path):
+    reproduce("tiny", only="ANIL*", out=tmp_path, pool=pool)
+    (result,) = reproduce("tiny", train=False, out=tmp_path)
+    assert len(pool.folders) == 1
     assert [row.label for row in result.rows] == ["ANIL, 5-shot"]
     assert result.provenance["command"] == "metagrove reproduce tiny --no-train"
 
 
-def test_the_record_of_another_search_is_refused(trainings, tmp_path):
+def test_the_record_of_another_search_is_refused(pool, tmp_path):
     path = tmp_path / "runs" / "tiny" / "search" / "maml.json"
     path.parent.mkdir(parents=True)
     same = SearchRecord("toy-5shot", SEARCH.base, TINY, [Trial(one) for one in SEARCH.candidates], 0)
@@ -160,21 +155,12 @@ def test_the_record_of_another_search_is_refused(trainings, tmp_path):
         reproduce("tiny", only="MAML*", out=tmp_path)
 
 
-def test_a_search_in_which_all_diverge_is_an_error(trainings, tmp_path, monkeypatch):
+def test_a_search_in_which_all_diverge_is_an_error(pool, tmp_path, monkeypatch):
     hopeless = Search("maml", "toy-5shot", "maml", ({"inner_lr": 1e30},), TINY_NET)
     row = Row("MAML, 5-shot", "toy-5shot", learner="maml", search=hopeless)
     monkeypatch.setitem(EXPERIMENTS, "tiny", Experiment("", (row,)))
     with pytest.raises(DivergedError, match="every candidate of the search for maml diverged"):
-        reproduce("tiny", out=tmp_path)
-
-
-@pytest.mark.slow
-def test_a_training_in_a_process_of_its_own(tmp_path):
-    folder = tmp_path / "run"
-    assert train_in_own_process("toy-5shot", "maml", {**TINY, "hidden": (4,)}, folder)
-    assert json.loads((folder / "last.json").read_text())["step"] == 4
-    with pytest.raises(RunError, match=r"failed with code 2, see above"):
-        train_in_own_process("toy-5shot", "maml", {"steps": 0}, tmp_path / "other")
+        reproduce("tiny", out=tmp_path, pool=pool)
 
 
 def test_settings_become_flags():
@@ -184,7 +170,7 @@ def test_settings_become_flags():
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_has_settings_that_exist(name):
-    for budget in EXPERIMENTS[name].budgets.values():
+    for budget in (*EXPERIMENTS[name].budgets.values(), budget_of(EXPERIMENTS[name], "smoke")):
         unsearched = dataclasses.replace(budget, trial=None)
         place = module.ExperimentContext(EXPERIMENTS[name], unsearched, Path("runs"), None)
         for row in EXPERIMENTS[name].rows:
@@ -193,11 +179,12 @@ def test_every_experiment_has_settings_that_exist(name):
             assert not (row.label.startswith("HSML-S") and config.training.growth.growth_window)
 
 
-def test_an_experiment_may_have_budgets_of_its_own(trainings, tmp_path, monkeypatch):
+def test_an_experiment_may_have_budgets_of_its_own(pool, tmp_path, monkeypatch):
     own = {"paper": Budget({**TINY, "steps": 2}, None, tasks=7)}
     row = Row("MAML, 5-shot", "toy-5shot", learner="maml", search=SEARCH)
     monkeypatch.setitem(EXPERIMENTS, "tiny", Experiment("", (row,), budgets=own, keep_scores=True, every_step=False))
-    (seed,) = reproduce("tiny", out=tmp_path).rows[0].seeds
+    (result,) = reproduce("tiny", out=tmp_path, pool=pool)
+    (seed,) = result.rows[0].seeds
     assert seed.config["learner"]["inner_lr"] == 0.01  # known, not searched for
     assert (seed.meta_steps, seed.evaluation.num_tasks) == (2, 7)
     assert len(seed.evaluation.by_step) == 1
@@ -247,3 +234,41 @@ def test_the_best_preset_for_images_is_the_row_that_is_released():
     (row,) = (row for row in experiment.rows if row.release == "images-1shot")
     config, _, _ = module.run_of(row, 0, place)
     assert config == preset("images-32-1shot-best")
+
+
+def test_what_a_result_has_is_not_trained_again(pool, tmp_path, monkeypatch):
+    (first,) = reproduce("tiny", out=tmp_path, pool=pool)
+    shutil.rmtree(tmp_path / "runs")
+    pool.jobs.clear()
+    anil, maml = EXPERIMENT.rows
+    more = dataclasses.replace(EXPERIMENT, rows=(anil, dataclasses.replace(maml, seeds=(0, 1, 2))))
+    monkeypatch.setitem(EXPERIMENTS, "tiny", more)
+    (second,) = reproduce("tiny", out=tmp_path, pool=pool)
+    assert [Path(folder).name for folder in pool.folders] == ["maml-5-shot-s2"]  # and no search
+    assert second.rows[0] == first.rows[0]
+    assert second.rows[1].seeds[:2] == first.rows[1].seeds
+    assert [one.seed for one in second.rows[1].seeds] == [0, 1, 2]
+    assert second.rows[1].mean_over_seeds == pytest.approx(np.mean([s.evaluation.value for s in second.rows[1].seeds]))
+    other = dataclasses.replace(anil, settings={**anil.settings, "inner_lr": 0.02})
+    monkeypatch.setitem(EXPERIMENTS, "tiny", dataclasses.replace(more, rows=(other, more.rows[1])))
+    pool.jobs.clear()
+    reproduce("tiny", out=tmp_path, pool=pool)
+    assert [Path(folder).name for folder in pool.folders] == ["anil-5-shot-s0"]  # its settings are others now
+
+
+def test_rows_with_the_same_settings_share_their_runs():
+    for name in ("ablations-images", "cluster-numbers-images", "aggregators-images", "cluster-numbers", "aggregators"):
+        place = context_of(name, "studies", 32 if "images" in name else None)
+        for row in (row for row in EXPERIMENTS[name].rows if row.shares is not None):
+            owner, label = row.shares
+            (other,) = (one for one in EXPERIMENTS[owner].rows if one.label == label)
+            shared = context_of(owner, "studies", place.size)
+            assert module.run_of(row, 0, place)[:2] == module.run_of(other, 0, shared)[:2]
+
+
+def test_differences_over_seeds_are_those_of_welch():
+    found = difference_over_seeds(Seeds([1.0, 2.0, 3.0]), Seeds([0.0, 0.0, 0.3]))
+    expected = scipy.stats.ttest_ind([1.0, 2.0, 3.0], [0.0, 0.0, 0.3], equal_var=False).confidence_interval(0.95)
+    assert found.difference == pytest.approx(1.9)
+    assert found.ci95 == pytest.approx((expected.high - expected.low) / 2)
+    assert (found.exceeds, difference_over_seeds(Seeds([1.0]), Seeds([0.0, 1.0])).ci95) == (False, None)

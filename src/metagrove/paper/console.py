@@ -1,25 +1,49 @@
 """Print experiments and their results to the terminal."""
 
+import re
+from pathlib import Path
+from typing import get_args
+
 from rich.console import Console
 from rich.table import Table
 
-from metagrove.paper.experiments import EXPERIMENTS, Experiment, Search
+from metagrove import files
+from metagrove.files import Json
+from metagrove.paper import grouped_tables
+from metagrove.paper.experiments import ANALYSES, EXPERIMENTS, BudgetName, Experiment, Search
 from metagrove.paper.names import display_name
 from metagrove.paper.results import ExperimentResult
 from metagrove.show.console import NARROW
 
+BUDGET_NAMES = "|".join(get_args(BudgetName))
 
-def print_experiments() -> None:
-    """Print the experiments that `metagrove reproduce` can run."""
-    heading = ("experiment", "description", "trainings", "minutes, if measured")
+
+def print_experiments(results: Path) -> None:
+    """Print the experiments that `metagrove reproduce` can run; minutes are those of the result files."""
+    heading = ("experiment", "description", "trainings", "minutes of training, as measured")
     table = Table(*heading, title="metagrove reproduce NAME")
     for name, experiment in EXPERIMENTS.items():
         trainings = str(sum(len(row.seeds) for row in experiment.rows))
         if trials := sum(len(search.candidates) for search in searches(experiment)):
             trainings += f" and {trials} trials"
-        took = ", ".join(f"{minutes} ({budget})" for budget, minutes in experiment.minutes.items())
-        table.add_row(name, experiment.about, trainings, took)
+        table.add_row(name, experiment.about, trainings, ", ".join(measured_minutes(name, results)))
+    table.add_row(grouped_tables.NAME, grouped_tables.ABOUT, "80", "")
+    for name, about in ANALYSES.items():
+        table.add_row(name, about, "", "")
     Console().print(table)
+
+
+def measured_minutes(name: str, results: Path) -> list[str]:
+    """Return the minutes that the trainings of an experiment took one after another, for each of its result files."""
+    found = []
+    for path in sorted(results.glob(f"{name}*.json")):
+        if match := re.fullmatch(rf"{name}((-({BUDGET_NAMES}))?(-\d+)?)", path.stem):
+            rows = files.from_json(ExperimentResult, files.read_json(path)).rows
+            searches = {row.search.preset + str(row.search.base): row.search for row in rows if row.search}.values()
+            seconds = sum(seed.training_seconds for row in rows for seed in row.seeds)
+            seconds += sum(trial.seconds or 0 for search in searches for trial in search.candidates)
+            found.append(f"{seconds / 60:.0f} ({match[1].strip('-') or 'paper'})")
+    return found
 
 
 def searches(experiment: Experiment) -> list[Search]:
@@ -46,3 +70,19 @@ def print_results(result: ExperimentResult) -> None:
         )
     if result.rows:
         Console().print(table)
+
+
+def print_grouped_tables(result: Json) -> None:
+    """Print the relative error of every method on every set."""
+    table = Table(title="error relative to the mean of the support rows, mean over splits", **NARROW)
+    table.add_column("", overflow="fold")
+    for name, one in result["sets"].items():
+        table.add_column(f"{name} ({len(one['splits'])})", justify="right")
+    names = dict.fromkeys(name for one in result["sets"].values() for name in one["relative"])
+    for method in names:
+        cells = (one["relative"].get(method) for one in result["sets"].values())
+        table.add_row(method, *("" if cell is None else f"{cell:.3f}" for cell in cells))
+    table.add_row("served", *(f"{one['served']:.3f}" for one in result["sets"].values()))
+    Console().print(table)
+    ratio = result["served_over_best"]
+    print(f"served / best single method: mean {ratio['mean']:.3f}, worst {ratio['worst']:.3f}")

@@ -1,71 +1,129 @@
 """Whole experiments: search and train what is missing, evaluate all on the same tasks, write one JSON file."""
 
+import dataclasses
 import fnmatch
 import shutil
+import sys
 from pathlib import Path
 
 from metagrove import files
+from metagrove.config.presets import preset
 from metagrove.config.registry import unknown_name
-from metagrove.errors import InputError
+from metagrove.config.settings import setting_names
+from metagrove.errors import InputError, MetagroveError
 from metagrove.paper.evaluations import evaluate_rows
-from metagrove.paper.experiments import EXPERIMENTS, Experiment, Row
+from metagrove.paper.experiments import EXPERIMENTS, Experiment, Row, budget_of
+from metagrove.paper.kept import Kept
+from metagrove.paper.names import display_name
 from metagrove.paper.results import ExperimentResult, RowResult
-from metagrove.paper.trainings import ExperimentContext, run_of, train_if_needed, trained_part
+from metagrove.paper.schedule import train_rows
+from metagrove.paper.trainings import ExperimentContext, run_of, trained_part
 from metagrove.training import folders
+from metagrove.workers.pool import LocalPool, Pool
 
 
 def reproduce(
-    name: str,
-    *,
+    *names: str,
     budget: str = "paper",
     size: int | None = None,
     only: str = "*",
     train: bool = True,
     out: Path,
     release: Path | None = None,
-) -> ExperimentResult | None:
-    """Run an experiment, resuming it if it was interrupted, and write its result.
+    pool: Pool | None = None,
+) -> list[ExperimentResult] | None:
+    """Run experiments, resuming them if they were interrupted, and write their results.
 
     Args:
-        name: Name of the experiment.
-        budget: "paper", "small" or "quick".
+        *names: Names of the experiments.
+        budget: "paper", "small", "quick" or "smoke".
         size: Height and width of images, if not that of the preset.
         only: Search and train only the rows whose label matches this pattern; the result then has no rows.
         train: Train what is missing; without it the result has the rows that are trained so far.
-        out: Folder of the result file.
+        out: Folder of the result files.
         release: Folder to copy the released models to.
+        pool: What executes the trainings; by default one after another on this machine.
 
     Returns:
-        The result, or None if it was interrupted.
+        The results, or None if it was interrupted.
     """
+    places = {name: context_of(name, budget, size) for name in names}
+    rows = {name: matching_rows(places[name].experiment, only) for name in names}
+    kept = {name: Kept.read(out / f"{place.folder.name}.json", place) for name, place in places.items()}
+    wanted = {name: [part for row in rows[name] for part in kept[name].missing(row)] for name in names}
+    if train and not train_rows([(row, places[name]) for name in names for row in wanted[name]], pool or LocalPool(1)):
+        return None
+    results = []
+    for name, place in places.items():
+        trained = [part for row in wanted[name] if (part := row if train else trained_part(row, place)) is not None]
+        command = f"metagrove reproduce {name}" + ("" if budget == "paper" else f" --budget {budget}")
+        command += ("" if size is None else f" --size {size}") + ("" if train else " --no-train")
+        result = evaluate(trained if only == "*" else [], place, command)
+        result = dataclasses.replace(result, rows=kept[name].merge(rows[name], result.rows)) if only == "*" else result
+        results.append(result)
+        if only == "*":
+            write_result(result, place, out, release)
+    return results
+
+
+def context_of(name: str, budget: str, size: int | None) -> ExperimentContext:
+    """Return an experiment with its budget; its runs are in runs/NAME[-BUDGET][-SIZE], SIZE for images alone."""
     if name not in EXPERIMENTS:
         raise InputError(unknown_name(name, EXPERIMENTS, "experiment"))
-    experiment = EXPERIMENTS[name]
-    full_name = name + ("" if budget == "paper" else f"-{budget}") + ("" if size is None else f"-{size}")
-    place = ExperimentContext(experiment, experiment.budgets[budget], Path("runs") / full_name, size)
-    rows = matching_rows(experiment, only)
-    if not train:
-        rows = [as_trained for row in rows if (as_trained := trained_part(row, place)) is not None]
-    elif not all(train_if_needed(row, seed, place) for row in rows for seed in row.seeds):
-        return None
-    results = [] if only != "*" else evaluate_rows(rows, place)
-    command = f"metagrove reproduce {name}" + ("" if budget == "paper" else f" --budget {budget}")
-    command += ("" if size is None else f" --size {size}") + ("" if train else " --no-train")
-    about = {"about": experiment.about, "remark": experiment.remark, "provenance": folders.provenance(command)}
-    result = ExperimentResult(experiment=full_name, **about, rows=results)
-    if only != "*":
-        return result
+    experiment, settings = EXPERIMENTS[name], budget_of(EXPERIMENTS[name], budget)
+    size = size if "size" in setting_names(preset(experiment.rows[0].preset)) else None
+    rows = tuple(dataclasses.replace(row, seeds=row.seeds[: settings.max_seeds]) for row in experiment.rows)
+    suffix = ("" if budget == "paper" else f"-{budget}") + ("" if size is None else f"-{size}")
+    experiment = dataclasses.replace(experiment, rows=rows)
+    return ExperimentContext(experiment, settings, Path("runs") / (name + suffix), size, suffix)
+
+
+def prepared(budget: str, size: int | None) -> list[str]:
+    """Return the names of the experiments whose data is prepared, and print those that are skipped."""
+    found = []
+    for name in EXPERIMENTS:
+        place = context_of(name, budget, size)
+        try:
+            for row in place.experiment.rows:
+                _ = run_of(row, row.seeds[0], without_search(place))[0].source.checksums
+        except MetagroveError as error:
+            print(f"skipped {name}: {error}", file=sys.stderr)
+            continue
+        found.append(name)
+    return found
+
+
+def without_search(place: ExperimentContext) -> ExperimentContext:
+    """Return the context with the known selections of its searches."""
+    return dataclasses.replace(place, budget=dataclasses.replace(place.budget, trial=None))
+
+
+def evaluate(rows: list[Row], place: ExperimentContext, command: str) -> ExperimentResult:
+    """Evaluate rows and return the result of the experiment."""
+    about = {"about": place.experiment.about, "remark": place.experiment.remark}
+    provenance = folders.provenance(command)
+    return ExperimentResult(
+        experiment=place.folder.name, **about, provenance=provenance, rows=evaluate_rows(rows, place)
+    )
+
+
+def write_result(result: ExperimentResult, place: ExperimentContext, out: Path, release: Path | None) -> None:
+    """Write the result file, and copy the released models."""
     out.mkdir(parents=True, exist_ok=True)
-    files.write_json(out / f"{full_name}.json", {"format": files.FORMAT, **files.as_json(result)})
-    for row, row_result in zip(rows, results, strict=True):
-        if release is not None:
-            publish(row, row_result, place, release)
-    return result
+    files.write_json(out / f"{result.experiment}.json", {"format": files.FORMAT, **files.as_json(result)})
+    results = {row.label: row for row in result.rows}
+    for row in place.experiment.rows:
+        if release is not None and row.label in results:
+            publish(row, results[row.label], place, release)
 
 
 def matching_rows(experiment: Experiment, pattern: str) -> list[Row]:
-    """The rows whose label matches."""
-    rows = [row for row in experiment.rows if fnmatch.fnmatchcase(row.label, pattern)]
+    """The rows whose label matches, as it is stored or as documents show it."""
+    rows = [
+        row
+        for row in experiment.rows
+        if any(fnmatch.fnmatchcase(label, pattern) for label in (row.label, display_name(row.label)))
+    ]
     if not rows:
         raise InputError(unknown_name(pattern, [row.label for row in experiment.rows], "row"))
     return rows
@@ -78,6 +136,9 @@ def publish(row: Row, result: RowResult, place: ExperimentContext, models: Path)
     best = result.chosen
     name = row.release if place.size is None else f"{row.release}-{place.size}"
     (_, source, _), target = run_of(row, best.seed, place), models / name
+    if not source.exists():
+        print(f"{name} is not released again: its run was not trained here", file=sys.stderr)
+        return
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for name in ("run.json", "best.json", best.checkpoint["weights"], "metrics.jsonl"):

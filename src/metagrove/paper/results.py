@@ -1,6 +1,8 @@
 """Results of experiments, as stored in results/*.json."""
 
 import dataclasses
+import json
+from pathlib import Path
 
 from metagrove.evaluation.summaries import StreamStory
 from metagrove.files import FLAT, OMIT_NONE, Json
@@ -51,6 +53,8 @@ class SeedResult:
     """The same on the first 4,000 tasks, as in the paper."""
     paired_difference: DifferenceTo
     """Difference to the first row of the same source."""
+    median: float | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Median over tasks: where errors differ much, a few tasks carry the mean."""
     scores: dict[str, str] | None = dataclasses.field(default=None, metadata=OMIT_NONE)
     """Score of each test task by family, if the experiment stores them."""
     data: dict[str, str] | None = dataclasses.field(default=None, metadata=OMIT_NONE)
@@ -100,3 +104,8 @@ class ExperimentResult:
     remark: str = ""
     provenance: Json
     rows: list[RowResult]
+
+
+def read_result(path: Path) -> Json:
+    """Read a result of any version, without checking its format and checksum."""
+    return json.loads(path.read_text(encoding="utf-8"))

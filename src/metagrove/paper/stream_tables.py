@@ -1,5 +1,8 @@
 """Tables of the experiments on streams."""
 
+import numpy as np
+
+from metagrove.evaluation.arrivals import Detections
 from metagrove.evaluation.summaries import StreamStory
 from metagrove.evaluation.transfer import ReportedGrowth
 from metagrove.files import Json
@@ -56,6 +59,42 @@ def event_cells(growth: ReportedGrowth) -> list[str]:
         f"{cause.t if cause.ratio is None else cause.ratio:.2f}",
         f"{100 * event.changed:.1f} %",
         ", ".join(f"{share:.2f}" for share in growth.final_shares or ()),
+    ]
+
+
+def noticed(result: ExperimentResult) -> list[list[str]]:
+    """Arrivals that each detector noticed and after how many meta-steps, false alarms, and the final score."""
+    heading = ["", "noticed after meta-steps", "false alarms", "clusters", "score ± CI", "NMI", "first in first"]
+    return [heading] + [
+        [row.label, *detection_cells(stream_of(one).detections), *final_cells(one)]
+        for row in result.rows
+        for one in row.seeds
+    ]
+
+
+def detection_cells(found: Detections | None) -> list[str]:
+    """The arrivals with their delay, and the number of false alarms."""
+    if found is None:
+        return ["", ""]
+    delays = [
+        f"{', '.join(one.families)}: {'never' if one.noticed_at is None else f'{one.noticed_at - one.step:,}'}"
+        for one in found.arrivals
+    ]
+    return ["; ".join(delays), str(len(found.false_alarms))]
+
+
+def final_cells(seed: SeedResult) -> list[str]:
+    """Clusters, score, agreement, and how many tasks of the first families are in clusters of the start."""
+    story, summary = stream_of(seed), seed.evaluation
+    found = summary.clustering
+    assert found is not None
+    first = story.growth[0].event.before[0] if story.growth else len(found.tasks_by_cluster_and_family)
+    table = np.array(found.tasks_by_cluster_and_family)[:, :2]  # the streams begin with the first two families
+    return [
+        str(tuple(story.clusters or ())),
+        f"{summary.value:.3f} ± {summary.value_ci95:.3f}",
+        f"{found.nmi:.2f}",
+        f"{100 * table[:first].sum() / table.sum():.0f} %",
     ]
 
 

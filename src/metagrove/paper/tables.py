@@ -3,16 +3,18 @@
 python -m metagrove.paper.tables README.md docs/*.md
 """
 
-import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from metagrove.files import Json, from_json
-from metagrove.paper import image_tables, own_tables, stream_tables
+from metagrove.paper import claims, image_tables, method_tables, own_tables, stream_tables, study_tables, table1
 from metagrove.paper.names import display_name
-from metagrove.paper.results import ExperimentResult, RowResult
+from metagrove.paper.results import ExperimentResult, read_result
+from metagrove.paper.study_tables import Study
+from metagrove.paper.theory import tables as theory_tables
+from metagrove.paper.theory.records import TheoryResult
 
 Cells = list[list[str]]
 """A table: its heading and its rows."""
@@ -107,119 +109,20 @@ def image_statistics(result: Json) -> Cells:
     ]
 
 
-SHOTS = ("5-shot", "10-shot")
-
-
-def table1(result: ExperimentResult) -> Cells:
-    """Error of every method at 5 and 10 points with the paper's, and paired difference to HSML; lowest in bold."""
-    heading = ["method"]
-    for shots in SHOTS:
-        heading += [f"{shots}, paper", f"{shots}, here ± CI", "minus HSML ± CI"]
-    methods = by_method(result)
-    lowest = [
-        min(cells[shots].chosen.evaluation.value for cells in methods.values() if shots in cells) for shots in SHOTS
-    ]
-    rows = []
-    for method, cells in methods.items():
-        row = [method]
-        for shots, low in zip(SHOTS, lowest, strict=True):
-            row += table1_cells(cells[shots], low) if shots in cells else ["", "not trained yet", ""]
-        rows.append(row)
-    return [heading, *rows]
-
-
-def table1_short(result: ExperimentResult) -> Cells:
-    """Error at 5 points of the methods of the paper's table 1, of HSML-A, and of the neural process, for the README."""
-    heading, *rows = table1(result)
-    chosen = ("MAML", "Meta-SGD", "MT-Net", "MUMOMAML", "Neural process", "HSML", "HSML (ours)")
-    return [heading[:4], *(row[:4] for row in rows if row[0] in chosen)]
-
-
-def by_method(result: ExperimentResult) -> dict[str, dict[str, RowResult]]:
-    """{method: {shots: row}}, the rows of HSML last."""
-    methods: dict[str, dict[str, RowResult]] = {}
-    for row in result.rows:
-        method, shots = row.label.rsplit(", ", 1)
-        methods.setdefault(method, {})[shots] = row
-    return dict(sorted(methods.items(), key=lambda item: item[0].startswith("HSML")))
-
-
-def table1_cells(row: RowResult, lowest: float) -> list[str]:
-    """Format the paper's value, the value measured here, and the difference to HSML."""
-    one, paired = row.chosen.evaluation, row.chosen.paired_difference
-    value = f"{one.value:.3f} ± {one.value_ci95:.3f}"
-    difference = "" if paired.ci95 == 0 else f"{paired.difference:+.3f} ± {paired.ci95:.3f}"
-    return [row.paper or "", f"**{value}**" if one.value == lowest else value, difference]
-
-
-def table1_by_family(result: ExperimentResult) -> Cells:
-    """Error of every method by family, and its paired difference to HSML."""
-    families = list(result.rows[0].chosen.evaluation.by_family)
-    rows = []
-    for method, cells in by_method(result).items():
-        for shots, of_shots in cells.items():
-            row, one = [f"{method}, {shots}"], of_shots.chosen
-            for family in families:
-                paired = one.paired_difference.by_family[family]
-                difference = f" ({paired.difference:+.3f} ± {paired.ci95:.3f})" if paired.ci95 else ""
-                row.append(f"{one.evaluation.by_family[family].by_step[one.evaluation.steps]:.3f}{difference}")
-            rows.append(row)
-    return [["", *families], *rows]
-
-
-def table1_search(result: ExperimentResult) -> Cells:
-    """Candidates of the search for each method, with the selected one in bold."""
-    rows, seen = [], set()
-    for row in result.rows:
-        method = row.label.rsplit(", ", 1)[0]
-        if row.search is None or method in seen:
-            continue
-        seen.add(method)
-        if base := ", ".join(f"{name} {value}" for name, value in row.search.base.items()):
-            method += f" ({base})"
-        for index, one in enumerate(row.search.candidates):
-            settings = ", ".join(f"{name} {value}" for name, value in one.settings.items()) or "default"
-            scored = one.validation
-            value = f"{scored.value:.3f} ± {scored.ci95:.3f}" if scored else "diverged"
-            settings = f"**{settings}**" if index == row.search.chosen else settings
-            rows.append(["" if index else method, settings, value])
-    return [["method", "candidates (selected in bold)", "validation error ± CI"], *rows]
-
-
-def table1_cost(result: ExperimentResult) -> Cells:
-    """Training cost of each method."""
-    heading = ["", "parameters", "inner steps: training / test", "meta-steps/s", "training, min", "peak memory, MB"]
-    rows = []
-    for row in result.rows:
-        one = row.chosen
-        steps = one.config["learner"].get("inner_steps", 0)
-        rows.append(
-            [
-                row.label,
-                f"{one.parameters:,}",
-                f"{steps} / {one.evaluation.steps}",
-                "" if one.steps_per_second is None else f"{one.steps_per_second:.0f}",
-                f"{one.training_seconds / 60:.1f}",
-                "" if one.peak_memory_mb is None else f"{one.peak_memory_mb:.0f}",
-            ]
-        )
-    return [heading, *rows]
-
-
 EXPERIMENT_TABLES: dict[str, tuple[str, Callable[[ExperimentResult], Cells]]] = {
     "toy": ("toy", toy),
     "toy-by-family": ("toy", by_family),
-    "table1": ("table1", table1),
-    "table1-short": ("table1", table1_short),
-    "table1-by-family": ("table1", table1_by_family),
-    "table1-search": ("table1", table1_search),
-    "table1-cost": ("table1", table1_cost),
+    "table1": ("table1", table1.errors),
+    "table1-short": ("table1", table1.short),
+    "table1-by-family": ("table1", table1.by_family),
+    "table1-search": ("table1", table1.search),
+    "table1-cost": ("table1", table1.cost),
     "table2": ("table2-small-32", image_tables.accuracies),
     "table2-chosen": ("table2-small-32", image_tables.chosen),
     "table2-cost": ("table2-small-32", image_tables.costs),
     "table2-curves": ("table2-small-32", image_tables.curves),
     "each-alone": ("each-alone-small-32", image_tables.alone),
-    "mini-imagenet": ("mini-imagenet-small-32", image_tables.accuracies),
+    "mini-imagenet": ("mini-imagenet-small-32", image_tables.mini_imagenet),
     "continual-toy": ("continual-toy", stream_tables.errors),
     "continual-toy-growth": ("continual-toy", stream_tables.events),
     "continual-toy-transfer": ("continual-toy", stream_tables.transfers),
@@ -242,11 +145,42 @@ BENCHMARK_TABLES: dict[str, tuple[str, Callable[[Json], Cells]]] = {
     "gapminder": ("gapminder", own_tables.gapminder),
     "gapminder-differences": ("gapminder", own_tables.gapminder_differences),
     "gapminder-search": ("gapminder", own_tables.gapminder_search),
+    "method-costs": ("benchmark-methods", method_tables.costs),
+    "method-cost-goals": ("benchmark-methods", method_tables.cost_goals),
+    "calibration": ("calibration", method_tables.calibration),
     "own-speed": ("benchmark-own", own_tables.speed),
     "toy-speed": ("benchmark-toy", speed),
     "toy-scale": ("benchmark-toy", scale),
 }
 """Tables of results written by the scripts in benchmarks/."""
+
+STUDY_TABLES: dict[str, tuple[Study, Callable[[Study], Cells]]] = {
+    "ablations": (Study("ablations"), study_tables.errors),
+    "ablations-images": (Study("ablations-images", size=32), study_tables.accuracies),
+    "cluster-numbers": (Study("cluster-numbers"), study_tables.clusters),
+    "cluster-numbers-images": (Study("cluster-numbers-images", size=32), study_tables.clusters),
+    "aggregators": (Study("aggregators"), study_tables.errors),
+    "aggregators-images": (Study("aggregators-images", size=32), study_tables.accuracies),
+    "leave-one-out": (Study("leave-one-out", size=32), study_tables.leave_one_out),
+    "each-alone-studies": (Study("each-alone", size=32), study_tables.accuracies),
+    "table1-seeds": (Study("table1", budget="paper"), study_tables.table1_seeds),
+    "table2-studies": (Study("table2", size=32), study_tables.accuracies),
+    "continual-toy-return": (Study("continual-toy-return"), study_tables.streams),
+    "continual-images-studies": (Study("continual-images", size=32), study_tables.accuracies),
+    "longer": (Study("table2", size=32), study_tables.longer),
+}
+"""Tables of experiments that show every row, also what is not trained yet."""
+THEORY_TABLES: dict[str, Callable[[TheoryResult], Cells]] = {
+    "theory-risks": theory_tables.risks,
+    "theory-bounds": theory_tables.bounds,
+    "theory-curvature": theory_tables.curvature,
+    "theory-gates": theory_tables.gates,
+    "theory-convex": theory_tables.convex,
+    "theory-softplus": theory_tables.softplus,
+}
+"""Tables of results/theory.json."""
+CLAIM_TABLES = {f"claims-{part}": part for part in claims.PARTS}
+"""Tables of the paper's claims, by part of the paper."""
 
 
 def markdown(cells: Cells) -> str:
@@ -261,13 +195,15 @@ def cells_of(name: str, results: Path) -> Cells:
     if name in EXPERIMENT_TABLES:
         file, make = EXPERIMENT_TABLES[name]
         return make(from_json(ExperimentResult, read_result(results / f"{file}.json")))
+    if name in STUDY_TABLES:
+        study, make_of_study = STUDY_TABLES[name]
+        return make_of_study(study.read(results))
+    if name in THEORY_TABLES:
+        return THEORY_TABLES[name](from_json(TheoryResult, read_result(results / "theory.json")))
+    if name in CLAIM_TABLES:
+        return claims.table(CLAIM_TABLES[name], results)
     file, make_of_json = BENCHMARK_TABLES[name]
     return make_of_json(read_result(results / f"{file}.json"))
-
-
-def read_result(path: Path) -> Json:
-    """Read a result of any version, without checking its format and checksum."""
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def fill_in(text: str, results: Path = RESULTS) -> str:

@@ -1,11 +1,9 @@
-"""Trainings of an experiment: search the settings of a row and train its runs, each going on where it stopped."""
+"""Trainings of an experiment: the searches of its rows and their runs, where they are and what is missing."""
 
 import dataclasses
 import json
 import re
-import shlex
-import subprocess
-import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +11,14 @@ from metagrove import files
 from metagrove.config.config import Config
 from metagrove.config.encoding import to_json
 from metagrove.config.presets import preset
-from metagrove.errors import STOPPED, DivergedError, RunError
+from metagrove.errors import DivergedError, RunError
 from metagrove.files import Json
 from metagrove.losses import best_of, metric_of
 from metagrove.paper.experiments import Budget, Experiment, Row, Search, Settings
 from metagrove.paper.results import SearchRecord, Trial
 from metagrove.serve.run import default_folder
 from metagrove.training import folders
+from metagrove.training.jobs import TrainJob
 from metagrove.training.records import BestCheckpoint
 
 
@@ -32,17 +31,22 @@ class ExperimentContext:
     folder: Path
     size: int | None = None
     """Size of the images, if not that of the preset."""
+    suffix: str = ""
+    """What the name of the folder adds to that of the experiment: budget and size."""
 
 
 def settings_of(row: Row, place: ExperimentContext) -> Settings:
-    """Return the changes of a row to its preset: those of its search override its own, which override the budget's."""
+    """Return the changes of a row to its preset.
+
+    Those of its search override its own, which override those of the budget; the overrides of the budget come last.
+    """
     chosen: Settings = {}
     if row.search is not None:
         record = search_record(row, place)
         index = record.chosen if record else row.search.known
         chosen = {**row.search.base, **row.search.candidates[index]}
     size = {} if place.size is None else {"size": place.size}
-    return {**place.budget.training, **row.settings, **size, **chosen}
+    return {**place.budget.training, **row.settings, **size, **chosen, **place.budget.overrides}
 
 
 def run_of(row: Row, seed: int, place: ExperimentContext) -> tuple[Config, Path, Settings]:
@@ -50,26 +54,18 @@ def run_of(row: Row, seed: int, place: ExperimentContext) -> tuple[Config, Path,
     settings = {**settings_of(row, place), "seed": seed}
     plain = preset(row.preset, row.learner).with_settings(seed=seed)
     config = plain.with_settings(**settings)
-    slug = re.sub(r"[^a-z0-9]+", "-", row.label.lower()).strip("-")
-    folder = default_folder(row.preset, plain) if config == plain else place.folder / f"{slug}-s{seed}"
+    folder = default_folder(row.preset, plain) if config == plain else own_folder(row, seed, place)
     return config, folder, settings
 
 
-def train_if_needed(row: Row, seed: int, place: ExperimentContext) -> bool:
-    """Select the settings of a row and train its run, resuming both; return False if interrupted."""
-    if row.search is not None and not search_if_needed(row.search, place):
-        return False
-    config, folder, settings = run_of(row, seed, place)
-    if finished(folder, config):
-        return True
-    print(f"{row.label}, seed {seed}: {folder}", file=sys.stderr)
-    try:
-        return train_in_own_process(row.preset, row.learner, settings, folder)
-    except DivergedError:
-        if not (folder / "best.json").exists():
-            raise
-        print(f"{row.label} diverged: its best checkpoint before that is used", file=sys.stderr)
-        return True
+def own_folder(row: Row, seed: int, place: ExperimentContext) -> Path:
+    """Return the folder of a run among those of its experiment, or of the experiment that it is shared with."""
+    label, parent = row.label, place.folder
+    if row.shares is not None:
+        experiment, label = row.shares
+        parent = place.folder.with_name(experiment + place.suffix)
+    slug = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")
+    return parent / f"{slug}-s{seed}"
 
 
 def trained_part(row: Row, place: ExperimentContext) -> Row | None:
@@ -93,28 +89,26 @@ def search_record(row: Row, place: ExperimentContext) -> SearchRecord | None:
     return files.from_json(SearchRecord, files.read_json(search_file(row.search, place)))
 
 
-def search_if_needed(search: Search, place: ExperimentContext) -> bool:
-    """Train every candidate briefly and record the results; return False if interrupted."""
-    path = search_file(search, place)
-    if place.budget.trial is None:
+def needs_search(row: Row, place: ExperimentContext) -> bool:
+    """Return whether a row has a search that is not complete; raise an error if the record is of another search."""
+    if row.search is None or place.budget.trial is None:
+        return False
+    if not search_file(row.search, place).exists():
         return True
-    if path.exists():
-        check_same_search(search, place)
-        return True
-    trials = []
-    for index in range(len(search.candidates)):
-        trial = try_out(search, index, place)
-        if trial is None:
-            return False
-        trials.append(trial)
+    check_same_search(row.search, place)
+    return False
+
+
+def write_search(search: Search, place: ExperimentContext, diverged: Collection[Path]) -> None:
+    """Record the trained candidates of a search and select the best; `diverged` are folders of those that diverged."""
+    trials = [trial_of(search, index, place, diverged) for index in range(len(search.candidates))]
     scored = {index: one.validation.value for index, one in enumerate(trials) if one.validation}
     if not scored:
         raise DivergedError(f"every candidate of the search for {search.name} diverged")
     metric = metric_of(preset(search.preset, search.learner).learner.loss).name
     best = best_of(scored, lambda index: scored[index], metric)
-    record = SearchRecord(search.preset, dict(search.base), dict(place.budget.trial), trials, best)
-    files.write_json(path, {"format": files.FORMAT, **files.as_json(record)})
-    return True
+    record = SearchRecord(search.preset, dict(search.base), dict(place.budget.trial or {}), trials, best)
+    files.write_json(search_file(search, place), {"format": files.FORMAT, **files.as_json(record)})
 
 
 def check_same_search(search: Search, place: ExperimentContext) -> None:
@@ -132,20 +126,24 @@ def plain_data(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def try_out(search: Search, index: int, place: ExperimentContext) -> Trial | None:
-    """Train one candidate briefly; the trial has no validation if it diverged. Return None if interrupted."""
-    candidate = search.candidates[index]
-    settings = {**(place.budget.trial or {}), **search.base, **candidate, "seed": 0}
-    folder = search_file(search, place).parent / f"{search.name}-{index}"
-    try:
-        if not finished(folder, preset(search.preset, search.learner).with_settings(**settings)):
-            print(f"search for {search.name}, {index + 1} of {len(search.candidates)}", file=sys.stderr)
-            if not train_in_own_process(search.preset, search.learner, settings, folder):
-                return None
-    except DivergedError:
-        return Trial(dict(candidate))
+def trial_settings(search: Search, index: int, place: ExperimentContext) -> Settings:
+    """Return the changes of a candidate's short training to the preset."""
+    size = {} if place.size is None else {"size": place.size}
+    return {**(place.budget.trial or {}), **size, **search.base, **search.candidates[index], "seed": 0}
+
+
+def trial_folder(search: Search, index: int, place: ExperimentContext) -> Path:
+    """Return the folder of a candidate's short training."""
+    return search_file(search, place).parent / f"{search.name}-{index}"
+
+
+def trial_of(search: Search, index: int, place: ExperimentContext, diverged: Collection[Path]) -> Trial:
+    """Return the result of a candidate; it has no validation if it diverged."""
+    settings, folder = dict(search.candidates[index]), trial_folder(search, index, place)
+    if folder in diverged:
+        return Trial(settings)
     best = files.from_json(BestCheckpoint, files.read_json(folder / "best.json"))
-    return Trial(dict(candidate), best.validation, last_of(folder)["seconds"])
+    return Trial(settings, best.validation, last_of(folder)["seconds"])
 
 
 def last_of(folder: Path) -> Json:
@@ -161,24 +159,34 @@ def finished(folder: Path, config: Config) -> bool:
     return (folder / "last.json").exists() and last_of(folder)["step"] >= config.training.steps
 
 
-def train_in_own_process(name: str, learner: str | None, settings: Settings, folder: Path) -> bool:
-    """Run `metagrove train` in a subprocess, for its command and peak memory; return False if interrupted."""
-    arguments = ["train", name, *(["--learner", learner] if learner else []), *flags(settings), "--out", str(folder)]
-    arguments += ["--resume"] if (folder / "run.json").exists() else []
-    code = run_and_wait([sys.executable, "-m", "metagrove", *arguments])
-    if code in (0, STOPPED):
-        return code == 0
-    failed = f"`{shlex.join(['metagrove', *arguments])}` failed with code {code}, see above"
-    raise DivergedError(failed) if code == DivergedError.exit_code else RunError(failed)
+def row_jobs(row: Row, place: ExperimentContext) -> list[TrainJob]:
+    """Return a job for each run of a row that is not trained completely."""
+    jobs = []
+    for seed in row.seeds:
+        config, folder, settings = run_of(row, seed, place)
+        if not finished(folder, config):
+            label = f"{row.label}, seed {seed}" if len(row.seeds) > 1 else row.label
+            arguments = train_arguments(row.preset, row.learner, settings)
+            jobs.append(TrainJob(label, arguments, folder, config.training.steps))
+    return jobs
 
 
-def run_and_wait(command: list[str]) -> int:
-    """Run a command and return its exit code; on Ctrl-C, wait until it has saved its state."""
-    with subprocess.Popen(command) as process:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            return process.wait()
+def trial_jobs(search: Search, place: ExperimentContext) -> list[TrainJob]:
+    """Return a job for each candidate of a search that is not trained completely."""
+    jobs = []
+    for index in range(len(search.candidates)):
+        settings, folder = trial_settings(search, index, place), trial_folder(search, index, place)
+        config = preset(search.preset, search.learner).with_settings(**settings)
+        if not finished(folder, config):
+            label = f"search for {search.name}, {index + 1} of {len(search.candidates)}"
+            arguments = train_arguments(search.preset, search.learner, settings)
+            jobs.append(TrainJob(label, arguments, folder, config.training.steps))
+    return jobs
+
+
+def train_arguments(name: str, learner: str | None, settings: Settings) -> tuple[str, ...]:
+    """Return the arguments of `metagrove train`."""
+    return (name, *(["--learner", learner] if learner else []), *flags(settings))
 
 
 def flags(settings: Settings) -> list[str]:

@@ -30,6 +30,7 @@ class Row:
     seeds: tuple[int, ...] = (0,)
     learner: str | None = None
     paper: str | None = None
+    """Value in the paper, if there is one."""
     release: str | None = None
     """Name of the released model that the seed with the best validation score becomes; the image size is appended."""
     search: Search | None = None
@@ -38,6 +39,8 @@ class Row:
     """Changes to the preset; they override those of the budget and are overridden by the search."""
     max_eval_inner_steps: int | None = None
     """Maximum number of inner steps at test time, if not that of the experiment."""
+    shares: tuple[str, str] | None = None
+    """Experiment and label of a row with the same settings, whose runs serve this row too."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +51,16 @@ class Budget:
     trial: Settings | None
     """Changes to every trial; None to use the known selection instead of a search."""
     tasks: int
+    overrides: Settings = dataclasses.field(default_factory=dict)
+    """Changes to every training that override those of rows and searches."""
+    max_seeds: int | None = None
+    """Most seeds of a row; None for all of them."""
 
 
-BudgetName = Literal["paper", "small", "quick"]
+BudgetName = Literal["paper", "studies", "small", "quick", "smoke"]
 BUDGETS: dict[str, Budget] = {
     "paper": Budget({}, {"steps": 5000}, 40_000),
+    "studies": Budget({"steps": 20_000}, None, 10_000),
     "small": Budget({"steps": 10_000}, None, 10_000),
     "quick": Budget({"steps": 2000, "validate_every": 500}, None, 4_000),
 }
@@ -64,8 +72,6 @@ class Experiment:
 
     about: str
     rows: tuple[Row, ...]
-    minutes: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Measured run time of each budget on two cores, one training after another."""
     test_seed: int = 0
     """Random seed of the test tasks."""
     max_eval_inner_steps: int | None = None
@@ -79,3 +85,22 @@ class Experiment:
     budgets: Mapping[str, Budget] = dataclasses.field(default_factory=lambda: BUDGETS)
     remark: str = ""
     """Remark that a reader of the result needs."""
+
+
+SMOKE: Settings = {
+    "steps": 20,
+    "warmup_steps": 0,
+    "validate_every": 20,
+    "log_every": 10,
+    "validation_tasks": 20,
+    "max_eval_inner_steps": 5,
+}
+"""The budget "smoke" of every experiment: all of it end to end, with few meta-steps and tasks."""
+SMOKE_TASKS = 40
+
+
+def budget_of(experiment: Experiment, name: str) -> Budget:
+    """Return a budget of an experiment."""
+    if name == "smoke":
+        return Budget(experiment.budgets["quick"].training, None, SMOKE_TASKS, overrides=SMOKE, max_seeds=1)
+    return experiment.budgets[name]

@@ -1,0 +1,183 @@
+"""`metagrove reproduce grouped-tables`: all methods on eight real sets of many small groups, five splits of each.
+
+Each training is `metagrove train own` at its defaults. A method's error is relative to the mean of the support rows:
+√(mean squared error / that of the mean); of classes log loss / that of the support's rate. Test groups weigh the same.
+"""
+
+import dataclasses
+import fnmatch
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metagrove import files
+from metagrove.baselines.data import baseline_data, draw_tasks
+from metagrove.errors import InputError
+from metagrove.evaluation.baselines import BaselineRow, Baselines, read_baselines
+from metagrove.evaluation.candidates import score_draws
+from metagrove.files import Json
+from metagrove.own.training import NUM_DRAWS, Job, own_config, print_note, run_job
+from metagrove.paper.grouped_data import SETS, write_set
+from metagrove.paper.grouped_peers import peers_for
+from metagrove.serve.run import Run
+from metagrove.training.folders import provenance
+
+__all__ = ["NAME", "GroupedBudget", "reproduce_grouped_tables"]
+
+NAME = "grouped-tables"
+ABOUT = "all methods on eight real sets of many small groups: which kind of data needs which method"
+RUNS = Path("runs") / NAME
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupedBudget:
+    """How many splits, which learners beside HSML, and changes to the defaults of `train own`."""
+
+    splits: int
+    also: tuple[str, ...]
+    settings: Json = dataclasses.field(default_factory=dict)
+
+
+BUDGETS = {
+    "paper": GroupedBudget(5, ("maml",)),
+    "small": GroupedBudget(1, ()),
+    "quick": GroupedBudget(1, (), {"steps": 100, "validate_every": 50, "validation_tasks": 50}),
+}
+
+
+def reproduce_grouped_tables(*, budget: str = "paper", only: str = "*", train: bool = True, out: Path) -> Json | None:
+    """Run the benchmark, resuming it if it was interrupted, and write its result.
+
+    Args:
+        budget: "paper", "small" or "quick".
+        only: Only the sets, or SET-sSPLIT, whose name matches this pattern; the result has all that is there.
+        train: Train what is missing; without it the result has what is there.
+        out: Folder of the result file.
+
+    Returns:
+        The content of the result file, or None if training was interrupted.
+    """
+    how = BUDGETS[budget]
+    full_name = NAME + ("" if budget == "paper" else f"-{budget}")
+    for split, name in ((split, name) for split in range(how.splits) for name in SETS):
+        place = RUNS.parent / full_name / f"{name}-s{split}"
+        wanted = any(fnmatch.fnmatchcase(word, only) for word in (name, place.name))
+        if train and wanted and not is_measured(place, how) and measure_split(name, split, place, how) is None:
+            return None
+    result = collect(RUNS.parent / full_name, budget)
+    out.mkdir(parents=True, exist_ok=True)
+    files.write_json(out / f"{full_name}.json", {"format": files.FORMAT, **result})
+    return result
+
+
+def is_measured(place: Path, how: GroupedBudget) -> bool:
+    """Whether a split has a result with all learners of the budget."""
+    path = place / "result.json"
+    return path.exists() and set(how.also) <= set(files.read_json(path)["rows"])
+
+
+def measure_split(name: str, split: int, place: Path, how: GroupedBudget) -> Json | None:
+    """Train and measure everything on one split of one set; None if it was interrupted."""
+    began = time.monotonic()
+    table = place.parent / f"{name}.csv"
+    write_set(name, table)
+    config = own_config(SETS[name].settings(table, split), None, print_note).with_settings(**how.settings)
+    resume = (place / "run.json").exists()
+    run = run_job(Job(config, place, resume=resume, also=how.also, command=f"metagrove reproduce {NAME}"), print_note)
+    if run is None:
+        return None
+    measured = read_baselines(place)
+    assert measured is not None
+    result = {**rows_of(measured), **peer_rows(run)}
+    found = {
+        "set": name,
+        "split": split,
+        "metric": measured.metric,
+        "served": measured.served,
+        "recommended": measured.recommended,
+        "seconds": time.monotonic() - began,
+        "rows": relative(result, classifies=run.classifies),
+    }
+    files.write_json(place / "result.json", {"format": files.FORMAT, **found})
+    return found
+
+
+def rows_of(measured: Baselines) -> dict[str, dict[str, Any]]:
+    """Losses of the run and its baselines on test and validation tasks."""
+
+    def one(row: BaselineRow) -> dict[str, Any]:
+        loss = row.value if row.log_loss is None else row.log_loss
+        how = {"variant": row.variant, "seconds": row.seconds, "validation_loss": row.validation_loss}
+        return {"error": row.error} if row.error else {"loss": loss, **{k: v for k, v in how.items() if known(v)}}
+
+    return {row.name: one(row) for row in measured.rows}
+
+
+def known(value: Any) -> bool:
+    """Whether a value says anything."""
+    return value is not None and value != "" and not (isinstance(value, float) and math.isnan(value))
+
+
+def peer_rows(run: Run) -> dict[str, dict[str, Any]]:
+    """Losses of other packages on the same draws."""
+    data = baseline_data(run.config.source, classifies=run.classifies)
+    test = draw_tasks(run.config.source, "test", num_draws=NUM_DRAWS, seed=0)
+    found: dict[str, dict[str, Any]] = {}
+    for name, predict in peers_for(data).items():
+        began = time.monotonic()
+        try:
+            prediction = predict(data, test)
+        except Exception as error:  # another package's failure is a row that says so
+            found[name] = {"error": f"{type(error).__name__}: {error}"[:200]}
+            continue
+        loss = float(score_draws(prediction, test, classifies=run.classifies).loss.mean())
+        found[name] = {"loss": loss, "seconds": time.monotonic() - began}
+    return found
+
+
+def relative(rows: dict[str, dict[str, Any]], *, classifies: bool) -> dict[str, dict[str, Any]]:
+    """The rows with their error relative to the mean (or rate) of the support rows."""
+    base = rows["support-mean"]["loss"]
+
+    def part(loss: float) -> float:
+        return loss / base if classifies else math.sqrt(loss / base)
+
+    return {name: {**row, "relative": part(row["loss"])} if "loss" in row else row for name, row in rows.items()}
+
+
+def collect(place: Path, budget: str) -> dict[str, Any]:
+    """All splits that are there, and how the served method compares with the best of each set."""
+    found = [files.read_json(path) for path in sorted(place.glob("*-s*/result.json"))]
+    if not found:
+        raise InputError(f"{place} holds no results: leave --no-train out")
+    sets: dict[str, Any] = {}
+    for name in (name for name in SETS if any(one["set"] == name for one in found)):
+        splits = sorted((one for one in found if one["set"] == name), key=lambda one: one["split"])
+        plain = [{key: value for key, value in one.items() if key not in ("format", "set")} for one in splits]
+        sets[name] = {"about": SETS[name].about, **summary(plain), "splits": plain}
+    command = f"metagrove reproduce {NAME}" + ("" if budget == "paper" else f" --budget {budget}")
+    ratios = [one["served_over_best"] for one in sets.values()]
+    return {
+        "experiment": NAME,
+        "about": ABOUT,
+        "served_over_best": {"mean": float(np.mean(ratios)), "worst": float(np.max(ratios))},
+        "sets": sets,
+        "provenance": provenance(command),
+    }
+
+
+def summary(splits: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means over splits of each method's relative error, of what was served and of the best single method."""
+    names = list(dict.fromkeys(name for one in splits for name in one["rows"]))
+    means = {
+        name: float(np.mean([one["rows"][name]["relative"] for one in splits]))
+        for name in names
+        if all("relative" in one["rows"].get(name, {}) for one in splits)
+    }
+    served = float(np.mean([one["rows"][one["served"]]["relative"] for one in splits]))
+    single = {name: value for name, value in means.items() if name != "blend"}
+    best = min(single, key=lambda name: single[name])
+    return {"relative": means, "served": served, "best": best, "served_over_best": served / means[best]}

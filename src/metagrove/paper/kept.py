@@ -1,0 +1,90 @@
+"""What an earlier result already has: a seed with the same settings and test tasks is not trained again."""
+
+import dataclasses
+import statistics
+from pathlib import Path
+
+from metagrove import files
+from metagrove.config.encoding import from_json
+from metagrove.files import Json
+from metagrove.paper.experiments import Row
+from metagrove.paper.results import ExperimentResult, RowResult, SearchRecord, SeedResult, read_result
+from metagrove.paper.trainings import ExperimentContext, finished, plain_data, run_of, search_file
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """The rows of an earlier result of an experiment at the same budget."""
+
+    place: ExperimentContext
+    rows: dict[str, RowResult]
+    """By label."""
+    file_format: int
+
+    @classmethod
+    def read(cls, path: Path, place: ExperimentContext) -> "Kept":
+        """Read a result file, if there is one, and restore the records of its searches."""
+        stored: Json = read_result(path) if path.exists() else {"format": files.FORMAT, "rows": []}
+        result = files.from_json(ExperimentResult, stored) if path.exists() else None
+        kept = cls(place, {row.label: row for row in result.rows} if result else {}, stored["format"])
+        for row in place.experiment.rows:
+            kept._restore_search(row)
+        return kept
+
+    def missing(self, row: Row) -> list[Row]:
+        """The row with the seeds that are neither in the result nor trained here: one row, or none."""
+        seeds = tuple(seed for seed in row.seeds if self._of_seed(row, seed) is None)
+        return [dataclasses.replace(row, seeds=seeds)] if seeds else []
+
+    def merge(self, rows: list[Row], evaluated: list[RowResult]) -> list[RowResult]:
+        """The rows of an experiment in its order: what was evaluated now, and else what the result had."""
+        new = {row.label: row for row in evaluated}
+        merged = []
+        for row in rows:
+            fresh = {one.seed: one for one in new[row.label].seeds} if row.label in new else {}
+            seeds = [one for seed in row.seeds if (one := fresh.get(seed) or self._of_seed(row, seed)) is not None]
+            if seeds:
+                merged.append(with_seeds(new.get(row.label) or self.rows[row.label], seeds))
+        return merged
+
+    def _of_seed(self, row: Row, seed: int) -> SeedResult | None:
+        """The stored result of a seed, if it is one of the same settings on the same test tasks."""
+        stored = next((one for one in self._seeds(row) if one.seed == seed), None)
+        if stored is None or not self._searched(row):
+            return None
+        tasks = min(self.place.experiment.tasks, self.place.budget.tasks)
+        if (stored.test_seed, stored.evaluation.num_tasks) != (self.place.experiment.test_seed, tasks):
+            return None
+        config, folder, _ = run_of(row, seed, self.place)
+        same = from_json(stored.config, file_format=self.file_format) == config
+        return stored if same and not finished(folder, config) else None
+
+    def _seeds(self, row: Row) -> list[SeedResult]:
+        return self.rows[row.label].seeds if row.label in self.rows else []
+
+    def _searched(self, row: Row) -> bool:
+        """Whether the settings of a row are known without a search."""
+        return row.search is None or self.place.budget.trial is None or search_file(row.search, self.place).exists()
+
+    def _restore_search(self, row: Row) -> None:
+        """Write the record of a search that the result has and the folder of runs has not."""
+        record = self.rows[row.label].search if row.label in self.rows else None
+        if row.search is None or record is None or self.place.budget.trial is None or self._searched(row):
+            return
+        asked = [row.search.preset, row.search.base, self.place.budget.trial, list(row.search.candidates)]
+        if plain_data(asked) == plain_data(stored_search(record)):
+            path = search_file(row.search, self.place)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files.write_json(path, {"format": files.FORMAT, **files.as_json(record)})
+
+
+def stored_search(record: SearchRecord) -> list:
+    """What identifies a search: preset, settings of all candidates, of their trainings, and the candidates."""
+    return [record.preset, record.base, record.trial, [one.settings for one in record.candidates]]
+
+
+def with_seeds(row: RowResult, seeds: list[SeedResult]) -> RowResult:
+    """The row with these seeds, and the mean and standard deviation over them."""
+    values = [one.evaluation.value for one in seeds]
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return dataclasses.replace(row, seeds=seeds, mean_over_seeds=statistics.fmean(values), sd_over_seeds=std)

@@ -1,0 +1,48 @@
+"""Tables that set all methods side by side: cost of a meta-step, and calibration."""
+
+from metagrove.files import Json
+
+
+def costs(result: Json) -> list[list[str]]:
+    """Seconds and peak memory of a meta-step, and both as multiples of MAML's."""
+    heading = ["", "CPU s per meta-step", "of MAML's", "peak memory, MB", "of MAML's"]
+    return [heading] + [
+        [
+            row["method"],
+            f"{row['seconds_per_step']:.4f}",
+            f"{row['seconds_beside_maml']:.2f}",
+            f"{row['peak_memory_mb']:.0f}",
+            f"{row['memory_beside_maml']:.2f}",
+        ]
+        for row in result["rows"]
+    ]
+
+
+def cost_goals(result: Json) -> list[list[str]]:
+    """Cost beside ProtoNet's or MAML's, as estimated before and as measured."""
+    return [["", "beside", "estimated", "measured", "at most 1.5 times the estimate"]] + [
+        [
+            one["method"],
+            one["beside"],
+            f"{one['estimate']:.1f}",
+            f"{one['measured']:.2f}",
+            "yes" if one["within"] else "no",
+        ]
+        for one in result["goals"]
+    ]
+
+
+def calibration(result: Json) -> list[list[str]]:
+    """Error, negative log-likelihood, calibration error and coverage of runs on the same tasks."""
+    levels = list(result["rows"][0]["coverage"])
+    heading = ["run", "mse", "NLL ± CI", "ECE", *(f"coverage of {level}" for level in levels)]
+    return [heading] + [
+        [
+            row["run"],
+            f"{row['value']:.3f}",
+            f"{row['nll']:.3f} ± {row['nll_ci95']:.3f}",
+            f"{row['ece']:.3f}",
+            *(f"{row['coverage'][level]:.3f}" for level in levels),
+        ]
+        for row in result["rows"]
+    ]

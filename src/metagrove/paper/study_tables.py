@@ -1,0 +1,233 @@
+"""Tables of studies: every row of the experiment, over its seeds; a row that is not trained has its command."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from metagrove.files import from_json
+from metagrove.paper.experiments import EXPERIMENTS, Row
+from metagrove.paper.image_tables import average_ci95
+from metagrove.paper.results import ExperimentResult, RowResult, read_result
+from metagrove.paper.seeds import Seeds, difference_over_seeds
+from metagrove.paper.stream_tables import signed
+from metagrove.training.scores import Clustering
+
+Cells = list[list[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """An experiment at one budget: its result, as far as it is trained, and the commands that train the rest."""
+
+    experiment: str
+    budget: str = "studies"
+    size: int | None = None
+    result: ExperimentResult | None = None
+    results: Path | None = None
+    """Folder that the result was read from."""
+
+    @property
+    def file(self) -> str:
+        """Name of the result file, without its ending."""
+        budget = "" if self.budget == "paper" else f"-{self.budget}"
+        return self.experiment + budget + ("" if self.size is None else f"-{self.size}")
+
+    def read(self, results: Path) -> "Study":
+        """The study with its result from a folder, if there is one."""
+        path = results / f"{self.file}.json"
+        result = from_json(ExperimentResult, read_result(path)) if path.exists() else None
+        return dataclasses.replace(self, result=result, results=results)
+
+    def command(self, only: str | None = None) -> str:
+        """The command that trains what is missing of all rows, or of one."""
+        parts = [f"metagrove reproduce {self.experiment}"]
+        parts += [] if self.budget == "paper" else [f"--budget {self.budget}"]
+        parts += [] if self.size is None else [f"--size {self.size}"]
+        return " ".join([*parts, *([] if only is None else [f'--only "{only}"'])])
+
+    def rows(self) -> Iterator[tuple[Row, RowResult | None]]:
+        """Each row of the experiment with its result, if it has one."""
+        trained = {row.label: row for row in self.result.rows} if self.result else {}
+        for row in EXPERIMENTS[self.experiment].rows:
+            yield row, trained.get(row.label)
+
+    def first(self) -> RowResult | None:
+        """The result of the first row, with which others are compared."""
+        return next(self.rows())[1]
+
+    def table(self, heading: list[str], cells: Callable[[Row, RowResult], list[str]]) -> Cells:
+        """A line for each row; of one that is not trained, the command."""
+        lines = []
+        for row, result in self.rows():
+            untrained = [row.label, f"not trained yet: `{self.command(row.label)}`"]
+            line = untrained if result is None else [row.label, *cells(row, result)]
+            lines.append(line + [""] * (len(heading) - len(line)))
+        return [heading, *lines]
+
+
+def over_seeds(row: Row, result: RowResult, digits: int) -> str:
+    """Mean and standard deviation over seeds, and how many there are of how many."""
+    count = len(result.seeds)
+    of = "" if count >= len(row.seeds) else f" of {len(row.seeds)}"
+    std = "" if result.sd_over_seeds is None else f" ± {result.sd_over_seeds:.{digits}f}"
+    return f"{result.mean_over_seeds:.{digits}f}{std} ({count}{of})"
+
+
+def errors(study: Study) -> Cells:
+    """A study on functions: error over seeds and over tasks, and the difference to the first row."""
+    reference = study.first()
+    heading = ["", "mean of seeds ± std", "one seed ± CI over tasks", "median over tasks"]
+    heading += [
+        f"minus {'the first row' if reference is None else reference.label} ± CI over seeds",
+        "more than seeds?",
+    ]
+    heading += ["parameters", "cluster NMI"]
+
+    def cells(row: Row, result: RowResult) -> list[str]:
+        one = result.chosen
+        found = one.evaluation.clustering
+        return [
+            over_seeds(row, result, 3),
+            f"{one.evaluation.value:.3f} ± {one.evaluation.value_ci95:.3f}",
+            "" if one.median is None else f"{one.median:.4f}",
+            *difference_cells(result, reference, 3),
+            f"{one.parameters:,}",
+            "" if found is None else f"{found.nmi:.2f}",
+        ]
+
+    return study.table(heading, cells)
+
+
+def difference_cells(result: RowResult, reference: RowResult | None, digits: int) -> list[str]:
+    """The difference of the means over seeds with its interval, and whether it exceeds it."""
+    if reference is None or result.label == reference.label:
+        return ["", ""]
+    found = difference_over_seeds(Seeds.of(result), Seeds.of(reference))
+    if found.ci95 is None:
+        return [f"{found.difference:+.{digits}f}", "one seed: not known"]
+    return [f"{found.difference:+.{digits}f} ± {found.ci95:.{digits}f}", "yes" if found.exceeds else "no"]
+
+
+def table1_seeds(study: Study) -> Cells:
+    """Table 1 over seeds: each method against HSML at the same number of points."""
+    of_paper = ("HSML, 5-shot", "HSML, 10-shot")
+    references = {row.preset: result for row, result in study.rows() if row.label in of_paper}
+    heading = ["", "paper", "mean of seeds ± std", "one seed ± CI over tasks", "median over tasks"]
+    heading += ["minus HSML ± CI over seeds", "more than seeds?"]
+
+    def cells(row: Row, result: RowResult) -> list[str]:
+        one = result.chosen
+        return [
+            row.paper or "",
+            over_seeds(row, result, 3),
+            f"{one.evaluation.value:.3f} ± {one.evaluation.value_ci95:.3f}",
+            "" if one.median is None else f"{one.median:.4f}",
+            *difference_cells(result, references.get(row.preset.removesuffix("-best")), 3),
+        ]
+
+    return study.table(heading, cells)
+
+
+def accuracies(study: Study) -> Cells:
+    """A study on images: accuracy by dataset, on average and over seeds, with the paper's average."""
+    datasets = ["bird", "texture", "aircraft", "fungi"]
+    heading = ["", *datasets, "average ± CI over tasks", "mean of seeds ± std", "paper", "minus the first row ± CI"]
+
+    def cells(row: Row, result: RowResult) -> list[str]:
+        one = result.chosen
+        families = one.evaluation.by_family
+        paired = one.paired_difference
+        return [
+            *(f"{families[name].value:.2f}" if name in families else "" for name in datasets),
+            f"{one.evaluation.value:.2f} ± {average_ci95(families):.2f}",
+            over_seeds(row, result, 2),
+            row.paper or "",
+            "" if paired.to == row.label else f"{paired.difference:+.2f} ± {paired.ci95:.2f}",
+        ]
+
+    return study.table(heading, cells)
+
+
+def clusters(study: Study) -> Cells:
+    """Numbers of clusters: score, parameters, and whether the clusters were used at all."""
+    reference = study.first()
+    digits = 2 if study.size else 3
+    heading = ["", "mean of seeds ± std", "one seed ± CI over tasks", "paper", "minus the first row ± CI", "parameters"]
+    heading += ["clusters in use", "largest share", "cluster NMI"]
+
+    def cells(row: Row, result: RowResult) -> list[str]:
+        one = result.chosen
+        paired = one.paired_difference
+        return [
+            over_seeds(row, result, digits),
+            f"{one.evaluation.value:.{digits}f} ± {one.evaluation.value_ci95:.{digits}f}",
+            row.paper or "",
+            "" if result is reference else f"{paired.difference:+.{digits}f} ± {paired.ci95:.{digits}f}",
+            f"{one.parameters:,}",
+            *usage(one.evaluation.clustering),
+        ]
+
+    return study.table(heading, cells)
+
+
+def usage(found: Clustering | None) -> list[str]:
+    """Effective number of strongest clusters, exp of their entropy; mean largest share; agreement with families."""
+    if found is None:
+        return ["", "", ""]
+    counts = np.array(found.tasks_by_cluster_and_family).sum(1)
+    shares = counts[counts > 0] / counts.sum()
+    effective = math.exp(-float((shares * np.log(shares)).sum()))
+    return [f"{effective:.1f} of {len(counts)}", f"{found.largest_share:.2f}", f"{found.nmi:.2f}"]
+
+
+def leave_one_out(study: Study) -> Cells:
+    """Each method on each held-out dataset, the paper's accuracy in brackets."""
+    datasets = list(dict.fromkeys(row.label.rsplit(", ", 1)[1] for row, _ in study.rows()))
+    lines: dict[str, list[str]] = {}
+    for row, result in study.rows():
+        method = row.label.rsplit(", ", 1)[0]
+        paper = f" ({row.paper})" if row.paper else ""
+        one = result.chosen.evaluation if result else None
+        text = "not trained yet" if one is None else f"{one.value:.2f} ± {one.value_ci95:.2f}"
+        lines.setdefault(method, [method]).append(text + paper)
+    missing = [result for _, result in study.rows() if result is None]
+    commands = [[f"`{study.command()}` trains what is missing", *[""] * len(datasets)]] if missing else []
+    return [["trained on the other three, tested on", *datasets], *lines.values(), *commands]
+
+
+def streams(study: Study) -> Cells:
+    """A stream of functions: error, clusters at the end, and what was forgotten, by seed."""
+    heading = ["", "mean of seeds ± std", "clusters at the end", "backward transfer", "forgetting", "growth at"]
+
+    def cells(row: Row, result: RowResult) -> list[str]:
+        told = [one.stream for one in result.seeds if one.stream is not None]
+        moved = [one.transfer for one in told if one.transfer is not None]
+        return [
+            over_seeds(row, result, 3),
+            ", ".join(str(tuple(one.clusters or ())) for one in told),
+            ", ".join(signed(one.backward) for one in moved),
+            ", ".join(signed(one.forgetting) for one in moved),
+            "; ".join(", ".join(f"{event.step:,}" for event in one.growth) or "never" for one in told),
+        ]
+
+    return study.table(heading, cells)
+
+
+def longer(study: Study) -> Cells:
+    """What 10,000 meta-steps change, for two rows that also have that budget, with cosine decay in both."""
+    labels = ("MAML, falling step, 1-shot", "HSML (clusters first), falling step, 1-shot")
+    few = {row.label: result for row, result in study.rows() if result}
+    many_study = dataclasses.replace(study, budget="small").read(study.results) if study.results else study
+    many = {row.label: result for row, result in many_study.rows() if result} if study.results else {}
+    lines = []
+    for label in labels:
+        cells = []
+        for rows, origin in ((few, study), (many, many_study)):
+            one = rows[label].chosen.evaluation if label in rows else None
+            missing = f"not trained yet: `{origin.command(label)}`"
+            cells.append(missing if one is None else f"{one.value:.2f} ± {average_ci95(one.by_family):.2f}")
+        lines.append([label, *cells])
+    return [["one seed ± CI over tasks", "3,000 meta-steps", "10,000 meta-steps"], *lines]

@@ -1,0 +1,145 @@
+"""The quantities of the bounds for one task, with unscaled losses; `study` maps over tasks and scales."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from metagrove.hsml.learner import HSMLMeta
+from metagrove.inner import GradientLearner, descend
+from metagrove.learner import Meta
+from metagrove.paper.theory.bounds import step_constant
+from metagrove.paper.theory.curvature import hessian_change, hessian_norm
+from metagrove.paper.theory.gates import Reach, flat, out_of_reach
+from metagrove.task import Examples, Task
+
+CHUNK = 100
+"""Fresh points whose Hessian norms are computed at once."""
+
+
+class Quantities(eqx.Module):
+    """What is measured of one task. Risks are mean squared errors, on the support set unless they are `fresh`."""
+
+    risk: Float[Array, ""]
+    """R̂(θ₀ₜ)."""
+    risk_shared: Float[Array, ""]
+    """R̂(θ₀) of the run's own shared initialisation."""
+    risk_reference: Float[Array, ""]
+    """R̂ of the reference initialisation, MAML's θ₀."""
+    fresh_risk: Float[Array, ""]
+    """R(θ₀ₜ)."""
+    adapted_risk: Float[Array, ""]
+    """R̂(θ_T)."""
+    fresh_adapted_risk: Float[Array, ""]
+    """R(θ_T)."""
+    fresh_decayed_risk: Float[Array, ""]
+    """R after as many steps of size c/u."""
+    largest_loss: Float[Array, ""]
+    """The largest loss of a single point, at θ₀ₜ, θ_T or the reference."""
+    hessian_norm: Float[Array, ""]
+    """Mean over support points at θ₀ₜ."""
+    fresh_hessian_norm: Float[Array, ""]
+    """Mean over fresh points at θ₀ₜ; NaN if not asked for."""
+    smoothness: Float[Array, ""]
+    """η̂: the largest Hessian norm of a support point along the inner path."""
+    hessian_lipschitz: Float[Array, ""]
+    """ρ̂: the largest change of a support point's Hessian along the inner path, per distance."""
+    gradient_std: Float[Array, ""]
+    """σ: root mean square distance of the support points' gradients to their mean, at θ₀ₜ."""
+    reach: Reach
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """How a run is measured."""
+
+    steps: int
+    """Inner steps."""
+    scale: float
+    """M: losses are divided by it in the step sizes c/u, as the theorem asks for losses in [0, 1]."""
+    fresh_hessians: int = 0
+    """Fresh points for γ; 0 to leave it out."""
+
+
+def measure(learner: GradientLearner, meta: Meta, reference: Any, how: Measurement, task: Task) -> Quantities:
+    """Measure one task.
+
+    Args:
+        learner: MAML or HSML with a fully connected base net.
+        meta: Its meta-parameters.
+        reference: A net with MAML's θ₀.
+        how: What is measured.
+        task: The task; its query set are fresh points.
+
+    Returns:
+        The quantities of the bounds.
+    """
+    _, info = learner.adapt(meta, task.support, steps=how.steps)
+    path = jax.vmap(flat)(info.path)
+    shared_net = meta.net if isinstance(meta, HSMLMeta) else meta
+    _, unravel = ravel_pytree(eqx.filter(shared_net, eqx.is_inexact_array))
+    static = eqx.filter(shared_net, eqx.is_inexact_array, inverse=True)
+
+    def point_loss(params: Array, x: Array, y: Array) -> Array:
+        return jnp.square(eqx.combine(unravel(params), static)(x[None]) - y[None]).mean()
+
+    def losses(params: Array, rows: Examples) -> Array:
+        return jax.vmap(lambda x, y: point_loss(params, x, y))(rows.x, rows.y)
+
+    def norm(params: Array, x: Array, y: Array) -> Array:
+        return hessian_norm(lambda p: point_loss(p, x, y), params)
+
+    def change(first: Array, second: Array, x: Array, y: Array) -> Array:
+        return hessian_change(lambda p: point_loss(p, x, y), first, second)
+
+    support, query = task.support, task.query
+    start, end, others = path[0], path[-1], (flat(shared_net), flat(reference))
+    over_points = jax.vmap(norm, in_axes=(None, 0, 0))
+    along = jax.lax.map(lambda p: over_points(p, support.x, support.y), path)
+    changes = jax.lax.map(
+        lambda pair: jax.vmap(change, in_axes=(None, None, 0, 0))(pair[0], pair[1], support.x, support.y),
+        (path[:-1], path[1:]),
+    )
+    gradients = jax.vmap(jax.grad(point_loss), in_axes=(None, 0, 0))(start, support.x, support.y)
+    shared_gradient = jax.grad(lambda p: losses(p, support).mean())(others[0])
+    smoothness = along.max()
+    decayed = decayed_steps(
+        lambda p: losses(p, support).mean() / how.scale, start, smoothness / how.scale, support, how
+    )
+    seen = [losses(p, rows) for p in (start, end, others[1]) for rows in (support, query)]
+    return Quantities(
+        risk=losses(start, support).mean(),
+        risk_shared=losses(others[0], support).mean(),
+        risk_reference=losses(others[1], support).mean(),
+        fresh_risk=losses(start, query).mean(),
+        adapted_risk=losses(end, support).mean(),
+        fresh_adapted_risk=losses(end, query).mean(),
+        fresh_decayed_risk=losses(decayed, query).mean(),
+        largest_loss=jnp.concatenate(seen).max(),
+        hessian_norm=along[0].mean(),
+        fresh_hessian_norm=fresh_norm(norm, start, query, how),
+        smoothness=smoothness,
+        hessian_lipschitz=changes.max(),
+        gradient_std=jnp.sqrt(jnp.square(gradients - gradients.mean(0, keepdims=True)).sum(1).mean()),
+        reach=out_of_reach(others[0], shared_gradient, learner.inner_lr),
+    )
+
+
+def decayed_steps(loss: Any, start: Array, smoothness: Array, support: Examples, how: Measurement) -> Array:
+    """The parameters after the same number of steps of size c/u on the scaled loss, c as theorem 2 admits it."""
+    c = step_constant(smoothness, support.x.shape[0])
+    last, _ = descend(loss, start, optax.sgd(lambda count: c / (count + 1)), how.steps)
+    return last
+
+
+def fresh_norm(norm: Any, start: Array, query: Examples, how: Measurement) -> Array:
+    """Mean Hessian norm over fresh points."""
+    if not how.fresh_hessians:
+        return jnp.asarray(jnp.nan)
+    rows = query.x[: how.fresh_hessians], query.y[: how.fresh_hessians]
+    return jax.lax.map(lambda row: norm(start, *row), rows, batch_size=CHUNK).mean()
