@@ -16,7 +16,7 @@ $(READY): pyproject.toml requirements-dev.lock
 	  --requirement requirements-dev.lock --editable . || $(PIP) install --quiet --editable ".[dev]"
 	touch $@
 
-demo: $(READY)  ## train HSML and MAML for about a minute, compare them, draw the figures
+demo: $(READY)  ## find clusters, train HSML on them and MAML, compare them, draw the figures
 	$(BIN)/python -m metagrove demo
 
 lint: $(READY)  ## formatting, style, types, and the order of packages
@@ -32,6 +32,7 @@ bench: $(READY)  ## speed against PyTorch, on the same work in the same run
 	$(PIP) install --quiet --editable ".[bench]"
 	$(BIN)/python benchmarks/toy.py --out results/benchmark-toy.json
 	$(BIN)/python benchmarks/images.py --out results/benchmark-images.json
+	$(BIN)/python benchmarks/methods.py --out results/benchmark-methods.json
 
 tables: $(READY)  ## write the results' tables into the documents
 	$(BIN)/python -m metagrove.paper.tables README.md docs/*.md

@@ -162,3 +162,36 @@ def test_a_disk_that_is_full(tmp_path):
     assert "could not be written (File too large)" in result.stderr
     assert [p.name for p in out.iterdir() if p.suffix == ".safetensors" or p.name.startswith(".best")] == []
     assert main([*args, "--resume"]) == 0
+
+
+def test_a_reader_that_has_had_enough_is_no_error():
+    """As in `metagrove --help | head -1`."""
+    read, write = os.pipe()
+    os.close(read)
+    code = subprocess.run([sys.executable, "-m", "metagrove", "--help"], stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (code.returncode, code.stderr) == (0, b"")
+
+
+def test_a_report_is_named_by_its_run(monkeypatch, capsys, tmp_path):
+    """So that one never overwrites another's; paths may be text."""
+    from metagrove.show import report
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(report, "story", lambda *_, **__: None)
+    monkeypatch.setattr(report, "page", lambda _: "a page")
+    assert main(["report", "toy-5shot-best"]) == 0
+    assert capsys.readouterr().out.strip() == "report-toy-5shot-best.html"
+    assert report.write_report(load("toy-5shot-best"), [], "x.html").read_text() == "a page"
+
+
+def test_version_completion_and_calibration_for_a_shell(tmp_path, capsys):
+    assert main(["-V"]) == main(["--version"]) == 0
+    assert len(set(capsys.readouterr().out.split())) == 1
+    assert main(["completion", "bash"]) == 0
+    (tmp_path / "complete.sh").write_text(capsys.readouterr().out, encoding="utf-8")
+    words = "COMP_WORDS=(metagrove predict --co); COMP_CWORD=2"
+    ask = f". {tmp_path}/complete.sh; {words}; _metagrove; echo ${{COMPREPLY[@]}}"
+    assert subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True).stdout == "--coverage\n"
+    assert main(["completion", "tcsh"]) == 2
+    assert main(["calibrate", str(tmp_path)]) == 3

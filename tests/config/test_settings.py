@@ -9,6 +9,7 @@ import metagrove as mg
 from metagrove.cli.app import main
 from metagrove.cli.options import modernize
 from metagrove.config import registry
+from metagrove.config.config import Phase
 from metagrove.config.presets import default_learner, preset
 from metagrove.errors import InputError
 
@@ -141,3 +142,15 @@ def test_training_without_a_preset(tmp_path):
     assert again.config == run.config
     with pytest.raises(InputError, match="needs a preset's name, a Config, or both"):
         mg.train(learner=learner)
+
+
+def test_phases_in_words_are_fractions_of_the_training():
+    config = preset("toy-5shot").with_settings(steps=400, phases="1/4: embed by reconstruction; net cluster gate")
+    first, second = config.training.phases
+    assert first == Phase(steps=100, trains=("embed",), loss="reconstruction")
+    assert second == Phase(steps=0, trains=("net", "cluster", "gate"), loss="query")
+    assert config.with_settings(phases="30: ;").training.phases == (Phase(steps=30), Phase())
+    assert config.with_settings(phases="").training.phases == ()
+    for wrong in ("3/2: embed", "1/0: embed", "embed, gate", "-1: embed"):
+        with pytest.raises(InputError, match="phases has"):
+            config.with_settings(phases=wrong)

@@ -2,70 +2,24 @@
 
 import dataclasses
 import difflib
-import json
-import shlex
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import tyro
 
-from metagrove.cli.adapt import Adapt, Export, Predict
-from metagrove.cli.options import choose_parts, modernize, take_option
+from metagrove.cli.adapt import Adapt, DoWork, Export, Predict
+from metagrove.cli.measure import BaselinesOf, Calibrate, Compare, Evaluate, Uncertainty
+from metagrove.cli.options import FLAT, modernize
 from metagrove.compilation_cache import enable_compilation_cache
-from metagrove.config.config import Config
-from metagrove.config.presets import PRESETS, preset
-from metagrove.config.registry import CHOICES, classes, learners
-from metagrove.config.settings import setting_names
+from metagrove.devices import LostProcessError
 from metagrove.errors import STOPPED, MetagroveError
-from metagrove.files import as_json
+from metagrove.notes import set_verbosity
 from metagrove.paper.experiments import BudgetName
 
 Positional = tyro.conf.Positional
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluate:
-    """Score a run or a released model on test tasks, after each number of inner steps."""
-
-    run: Positional[str]
-    """A run folder, or the name of a released model."""
-    num_tasks: int = 40_000
-    """Number of test tasks; the paper uses 4,000."""
-    seed: int = 0
-    """Random seed of the test tasks."""
-    json: bool = False
-    """Print one JSON object instead of a table."""
-
-    def __call__(self) -> None:
-        from metagrove.evaluation.summaries import evaluate
-        from metagrove.serve.run import load
-        from metagrove.show.console import print_evaluation
-
-        result = evaluate(load(self.run), num_tasks=self.num_tasks, seed=self.seed)
-        print(json.dumps(as_json(result))) if self.json else print_evaluation(result)
-
-
-@dataclasses.dataclass(frozen=True)
-class Compare:
-    """Compare runs with the first one on the same test tasks, by paired differences."""
-
-    runs: Positional[tuple[str, ...]]
-    """Two or more run folders or names of released models."""
-    num_tasks: int = 40_000
-    """Number of test tasks."""
-    seed: int = 0
-    """Random seed of the test tasks."""
-    json: bool = False
-    """Print one JSON object instead of a table."""
-
-    def __call__(self) -> None:
-        from metagrove.evaluation.summaries import compare
-        from metagrove.serve.run import load
-        from metagrove.show.console import print_comparison
-
-        result = compare([load(run) for run in self.runs], num_tasks=self.num_tasks, seed=self.seed)
-        print(json.dumps(as_json(result))) if self.json else print_comparison(result)
+GROUPED_TABLES = "grouped-tables"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,8 +61,8 @@ class Report:
     """A run folder, or the name of a released model."""
     compare_with: tuple[str, ...] = ()
     """Other runs on the same source, to compare with by paired differences."""
-    out: Path = Path("report.html")
-    """Path of the page, which is self-contained."""
+    out: Path | None = None
+    """Path of the page, which is self-contained; by default report-RUN.html."""
     num_tasks: int | None = None
     """Number of test tasks; by default 1,000, or those that the baselines of the run were measured on."""
     seed: int | None = None
@@ -119,12 +73,14 @@ class Report:
         from metagrove.show.report import write_report
 
         others = [load(run) for run in self.compare_with]
-        print(write_report(load(self.run), others, self.out, num_tasks=self.num_tasks, seed=self.seed))
+        run = load(self.run)
+        out = self.out or Path(f"report-{run.folder.resolve().name}.html")
+        print(write_report(run, others, out, num_tasks=self.num_tasks, seed=self.seed))
 
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Train HSML and MAML for about a minute, compare them with a released model, draw the figures."""
+    """Find clusters by evidence, train HSML on them and MAML, compare them with a released model, draw the figures."""
 
     out: Path = Path("runs/demo")
     """Folder of the figures."""
@@ -141,10 +97,18 @@ class Reproduce:
 
     name: Positional[str | None] = None
     """Name of the experiment."""
+    all: bool = False
+    """Run all experiments whose data is prepared."""
     list: bool = False
     """List the experiments and their measured run times."""
     budget: BudgetName = "paper"
-    """paper: the paper's number of meta-steps; small: fewer, without a search; quick: a smoke test."""
+    """paper: the paper's number of meta-steps; studies: 20,000 on functions and 3,000 with cosine decay on images,
+    without a search; small: 10,000, without a search; quick: a few minutes for each row; smoke: 20 meta-steps for each
+    row, to see that everything works."""
+    workers: int = 1
+    """Number of trainings at a time; several are pinned to a core each."""
+    cluster: str | None = None
+    """Address of a Dask scheduler, e.g. tcp://host:8786, whose workers train instead; they must see the same files."""
     size: int | None = None
     """Height and width of images, if not the paper's 84."""
     only: str = "*"
@@ -158,28 +122,42 @@ class Reproduce:
 
     def __call__(self) -> int:
         from metagrove.paper.console import print_experiments, print_results
-        from metagrove.paper.reproduce import reproduce
+        from metagrove.paper.experiments import ANALYSES
+        from metagrove.paper.reproduce import prepared, reproduce
+        from metagrove.workers.pool import open_pool
 
-        if self.list or self.name is None:
-            print_experiments()
+        if self.list or (self.name is None and not self.all):
+            print_experiments(self.out)
             return 0
+        if self.name == GROUPED_TABLES:
+            return self.grouped_tables()
+        analyses = ANALYSES if self.all else {str(self.name)} & ANALYSES.keys()
+        for name in analyses:
+            from metagrove.paper.analyses import analyse
+
+            analyse(name, self.out, budget=self.budget)
+        if analyses and not self.all:
+            return 0
+        names = prepared(self.budget, self.size) if self.all else (str(self.name),)
         how = {"only": self.only, "train": self.train, "out": self.out, "release": self.release}
-        result = reproduce(self.name, budget=self.budget, size=self.size, **how)
-        if result is None:
+        pool = open_pool(self.workers, self.cluster)
+        results = reproduce(*names, budget=self.budget, size=self.size, pool=pool, **how)
+        if results is None:
             return STOPPED
-        print_results(result)
+        for result in results:
+            print_results(result)
         return 0
 
+    def grouped_tables(self) -> int:
+        """The benchmark on real sets of many small groups."""
+        from metagrove.paper.console import print_grouped_tables
+        from metagrove.paper.grouped_tables import reproduce_grouped_tables
 
-@dataclasses.dataclass(frozen=True)
-class Train:
-    """Settings of one training."""
-
-    config: Config
-    out: Path | None = None
-    """Run folder; by default runs/PRESET-LEARNER-sSEED."""
-    resume: bool = False
-    """Continue from the last checkpoint of the folder."""
+        result = reproduce_grouped_tables(budget=self.budget, only=self.only, train=self.train, out=self.out)
+        if result is None:
+            return STOPPED
+        print_grouped_tables(result)
+        return 0
 
 
 COMMANDS = {
@@ -188,14 +166,19 @@ COMMANDS = {
     "export": Export,
     "evaluate": Evaluate,
     "compare": Compare,
+    "baselines": BaselinesOf,
     "show": Show,
     "report": Report,
+    "calibrate": Calibrate,
+    "uncertainty": Uncertainty,
     "list": List,
     "demo": Demo,
     "reproduce": Reproduce,
+    "work": DoWork,
 }
-"""Of each command, flags that were renamed; the old ones still work, and help does not show them."""
-FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed)
+"""Commands with options of their own and nothing else."""
+EVERYWHERE = ("--quiet", "--verbose", "--debug")
+"""Flags of every command."""
 USAGE = """\
 metagrove: meta-learning for many small tasks that are not all alike (HSML and the methods it is compared with).
 
@@ -203,9 +186,12 @@ metagrove: meta-learning for many small tasks that are not all alike (HSML and t
   metagrove train own --tasks TABLES --target NAME     train on your own tables; own-images: on a pool of images
   metagrove adapt RUN --support ROWS --out FOLDER      adapt a run to a new task, from a few rows
   metagrove predict FOLDER --input ROWS --out CSV      predict new rows (RUN --support ROWS does both at once)
+  metagrove predict RUN --tasks TABLE --out PARQUET    adapt to all tasks of a table of any size, and predict
   metagrove export FOLDER --out MODEL                  export a fitted task for use without this package
   metagrove evaluate RUN                               score a run on test tasks
   metagrove compare RUN RUN ...                        score runs on the same tasks, with paired differences
+  metagrove uncertainty RUN ...                        coverage, calibration error, NLL of predicted uncertainty
+  metagrove baselines RUN                              fit baselines on its tasks, compare, recommend
   metagrove show RUN                                   draw the figures of a run
   metagrove report RUN [--compare-with RUN ...]        write one HTML page that explains a run
   metagrove list                                       list presets, learners and released models
@@ -213,7 +199,11 @@ metagrove: meta-learning for many small tasks that are not all alike (HSML and t
   metagrove reproduce NAME                             run a whole experiment, resumable
   metagrove data list | prepare | verify               prepare images, official datasets or your own
 
-RUN is a run folder or the name of a released model. --debug shows the traceback of an error.
+  metagrove calibrate RUN                              intervals and index of known tasks, for a run without them
+  metagrove completion bash | zsh                      print a completion script for the shell
+
+RUN is a run folder or the name of a released model. With every command: --quiet prints results and errors only,
+--verbose every block of a training, --debug the traceback of an error. -V prints the version.
 
 Exit codes: 0 success, 1 internal error, 2 invalid settings or data, 3 a run folder that is missing, damaged, in use
 or cannot be written, 4 training diverged, 130 interrupted by Ctrl-C (resumable).
@@ -223,11 +213,21 @@ or cannot be written, 4 training diverged, 130 interrupted by Ctrl-C (resumable)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in args
-    args = [arg for arg in args if arg != "--debug"]
+    given = {flag: flag in args for flag in EVERYWHERE}
+    debug = given["--debug"]
+    args = [arg for arg in args if arg not in EVERYWHERE]
+    set_verbosity(quiet=given["--quiet"], verbose=given["--verbose"])
     enable_compilation_cache()
     try:
-        return dispatch([*args[:1], *modernize(args[0], args[1:])] if args else args)
+        code = dispatch([*args[:1], *modernize(args[0], args[1:])] if args else args)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever read the output, e.g. `head`, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except LostProcessError as error:
+        print(f"metagrove: {error}", file=sys.stderr, flush=True)
+        os._exit(error.exit_code)  # an orderly exit would wait for the process that is gone
     except MetagroveError as error:
         if debug:
             raise
@@ -251,13 +251,19 @@ def dispatch(args: list[str]) -> int:
         case [] | ["-h" | "--help", *_]:
             print(USAGE)
             return 0
-        case ["--version"]:
+        case ["-V" | "--version"]:
             from metagrove import __version__
 
             print(__version__)
             return 0
         case ["train", *rest]:
+            from metagrove.cli.train import main as train
+
             return train(rest)
+        case ["completion", *rest]:
+            from metagrove.cli.completion import main as completion
+
+            return completion(rest, {**COMMANDS, "train": None, "data": None, "completion": None})
         case ["data", *rest]:
             from metagrove.cli.data import main as data
 
@@ -266,64 +272,7 @@ def dispatch(args: list[str]) -> int:
             return tyro.cli(COMMANDS[command], args=rest, prog=f"metagrove {command}", config=FLAT)() or 0
         case _:
             command = args[0]
-            near = difflib.get_close_matches(command, ["train", "data", *COMMANDS], n=1)
+            near = difflib.get_close_matches(command, ["train", "data", "completion", *COMMANDS], n=1)
             hint = f": did you mean {near[0]!r}?" if near else ""
             print(f"metagrove: unknown command {command!r}{hint}\n\n{USAGE}", file=sys.stderr)
             return 2
-
-
-def train(args: list[str]) -> int:
-    """metagrove train PRESET [--learner NAME] [settings]."""
-    from metagrove.serve.run import default_folder
-    from metagrove.training.loop import train as train_into
-
-    learner, rest = take_option(args, "--learner")
-    if not rest or rest[0] in ("-h", "--help"):
-        print(train_usage())
-        return 0 if rest else 2
-    name, *rest = rest
-    if name in ("own", "own-images"):
-        from metagrove.cli.own import main as own
-
-        return own(name, rest, learner, FLAT)
-    config, rest = choose_parts(preset(name, learner), rest)
-    settings = tyro.cli(
-        Train,
-        args=rest,
-        default=Train(config),
-        prog=f"metagrove train {name}",
-        description=f"{PRESETS[name].about}.\n\n{choices_of(config)}",
-        config=FLAT,
-    )
-    folder = settings.out or default_folder(name, settings.config)
-    again = shlex.join(["metagrove", "train", *(arg for arg in args if arg != "--resume"), "--resume"])
-    recorded = [arg for arg in take_option(args, "--out")[1] if arg != "--resume"]  # what determines the result
-    command = shlex.join(["metagrove", "train", *recorded])
-    done = train_into(settings.config, folder, resume=settings.resume, command=command)
-    print(f"trained: {folder}" if done else f"interrupted, progress is saved; resume with: {again}", file=sys.stderr)
-    return 0 if done else STOPPED
-
-
-def choices_of(config: Config) -> str:
-    """What else can be chosen beside settings: the learner, and parts of HSML."""
-    lines = [f"--learner NAME: {', '.join(learners())}."]
-    for kind, names in CHOICES.items():
-        if kind in setting_names(config):
-            lines.append(f"--{kind} NAME: {', '.join(dict.fromkeys([*names, *classes(kind)]))}.")
-    return "\n\n".join(lines)
-
-
-def train_usage() -> str:
-    """List the presets, one line each."""
-    lines = [f"  {name:<20} {entry.about}" for name, entry in PRESETS.items()]
-    return "\n".join(
-        [
-            "metagrove train PRESET [--learner NAME] [settings]",
-            "",
-            *lines,
-            f"  {'own':<20} your own tables: --tasks FILE_OR_FOLDER --task-column NAME --target NAME",
-            f"  {'own-images':<20} a pool of your own images: --pool NAME",
-            "",
-            "`metagrove train PRESET --help` lists every setting.",
-        ]
-    )

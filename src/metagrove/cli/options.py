@@ -3,12 +3,17 @@
 import sys
 from collections.abc import Sequence
 
+import tyro
+
 from metagrove.config.config import Config
 from metagrove.config.registry import CHOICES
 from metagrove.config.settings import setting_names
 from metagrove.errors import InputError
 
-__all__ = ["choose_parts", "modernize", "take_option"]
+__all__ = ["FLAT", "choose_parts", "modernize", "take_option"]
+
+FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed)
+"""Options by their own names, without those of the parts that they belong to."""
 
 EVERYWHERE = {
     "--tasks-in-flight": ("--task-chunk-size",),

@@ -1,23 +1,26 @@
 """`metagrove train own` and `metagrove train own-images`: parse the data options first, then settings sized to them."""
 
 import dataclasses
+import difflib
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import tyro
 
-from metagrove.cli.options import choose_parts
+from metagrove.cli.options import FLAT, choose_parts
 from metagrove.config.config import Config
 from metagrove.config.own_data import image_config, table_config
 from metagrove.config.presets import default_learner
 from metagrove.config.registry import learners
+from metagrove.config.settings import setting_names
 from metagrove.errors import STOPPED, InputError
 from metagrove.evaluation.baselines import read_baselines
+from metagrove.notes import note
 from metagrove.own.training import Job, own_config, print_note, run_job
 from metagrove.pools import pool
+from metagrove.serve.calibrate import calibrate
 from metagrove.serve.run import Run, default_folder, load
 from metagrove.show.baselines import print_baselines
 from metagrove.sources.images import Images
@@ -44,9 +47,13 @@ class OwnTables:
     """Run folder; by default runs/own-LEARNER-sSEED."""
     resume: bool = False
     """Continue from the last checkpoint of the folder."""
-    baselines: bool = False
-    """Also train MAML and fit scikit-learn models (ridge and a Gaussian process for each task, one model for all tasks)
-    on the same tasks, and recommend which to use."""
+    baselines: bool = True
+    """Fit baselines on the same tasks (mixed models, Gaussian processes, boosted trees, ...), recommend which method to
+    use, and serve what wins on validation tasks; --no-baselines skips them."""
+    also_train: tuple[str, ...] = ()
+    """Other learners to train on the same tasks and compare, e.g. maml grove."""
+    workers: int = 1
+    """Number of trainings at a time (--clusters auto); several are pinned to a core each."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,14 +85,42 @@ class ImageData:
     """Folder of the prepared pools."""
 
 
-def main(name: str, args: Sequence[str], learner: str | None, flat: tuple[Any, ...]) -> int:
+SHORT_HELP = """\
+metagrove train own --tasks FILE_OR_FOLDER --task-column NAME --target NAME [options]
+
+Train on your own tables: one long table with a task column, or a folder with one file per task.
+
+  --tasks PATH             one long table (CSV or Parquet), or a folder with one table per task
+  --task-column NAME       the column of the long table that says which task a row belongs to
+  --target NAME ...        what to predict: numeric columns, or one categorical column
+  --inputs NAME ...        what to predict from; by default all other columns (numbers, categories, dates)
+  --group-column NAME      keep tasks with the same value in one split, e.g. the country of several tasks
+  --shots N                support rows of a task, as many as a new task will bring (5)
+  --missing HOW            missing inputs: impute (the default, with an indicator), mean, drop, refuse
+  --learner NAME           another method than HSML, which is then served; `metagrove list` shows them
+  --clusters N ... | auto  clusters of each level, e.g. 4 2 1; auto selects them on validation tasks
+  --steps N, --patience N  meta-steps; stop after N validations without a better one
+  --no-baselines           do not fit baselines (mixed models, Gaussian processes, boosted trees) in seconds;
+                           otherwise the winner on validation tasks is what `adapt` and `predict` serve
+  --also-train NAME ...    other learners to train and compare, e.g. maml
+  --out FOLDER, --resume   the run folder; go on with an interrupted training
+
+Afterwards:  metagrove adapt RUN --support ROWS --out TASK;  metagrove predict TASK --input ROWS --out CSV
+`metagrove train own --help-all` lists every setting."""
+
+
+def main(name: str, args: Sequence[str], learner: str | None) -> int:
     """metagrove train own | own-images."""
+    if name == "own" and asks_help(args):
+        print(SHORT_HELP)
+        return 0
+    args = ["--help" if arg == "--help-all" else arg for arg in args]
     command = shlex.join(["metagrove", "train", name, *args, *(["--learner", learner] if learner else [])])
     train = train_tables if name == "own" else train_images
     about = f"{ABOUT[name]}. --learner NAME takes another method: {', '.join(learners())}."
 
     def parse(kind: type, left: Sequence[str], default: Any = None) -> Any:
-        how = {"args": list(left), "prog": f"metagrove train {name}", "description": about, "config": flat}
+        how = {"args": list(left), "prog": f"metagrove train {name}", "description": about, "config": FLAT}
         return (
             tyro.cli(kind, **how, return_unknown_args=True)
             if default is None
@@ -102,6 +137,7 @@ def train_tables(args: list[str], learner: str | None, command: str, parse: Call
         example = Tables(schema=Schema((Column("x", "number"),), (Column("y", "number"),)))
         parse(OwnTables, ["--help"], OwnTables(with_learner(table_config(example, 100), learner)))
     data, left = parse(TableData, args)
+    refuse_misspelt(left)
     if not data.tasks:
         raise InputError(
             "the path of the tasks is missing: --tasks FILE_OR_FOLDER; `metagrove train own --help` lists all options"
@@ -116,11 +152,26 @@ def train_tables(args: list[str], learner: str | None, command: str, parse: Call
             resume=settings.resume,
             choose_clusters=auto,
             baselines=settings.baselines,
-            command=without(command, "--resume", "--out"),
+            also=settings.also_train,
+            serve=learner is None,
+            command=without(command, "--resume", "--out", "--workers"),
+            workers=settings.workers,
         ),
         print_note,
     )
     return finish(run, folder, command)
+
+
+def refuse_misspelt(args: Sequence[str]) -> None:
+    """Refuse an option that no part knows and that is nearly one of the data options, e.g. --taks."""
+    example = Tables(schema=Schema((Column("x", "number"),), (Column("y", "number"),)))
+    names = [field.name for kind in (TableData, OwnTables) for field in dataclasses.fields(kind)]
+    known = {f"--{name.replace('_', '-')}" for name in [*names, *setting_names(table_config(example, 100))]}
+    data = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(TableData)]
+    for option in (arg.partition("=")[0] for arg in args if arg.startswith("--")):
+        near = difflib.get_close_matches(option, data, n=1, cutoff=0.75)
+        if near and option.replace("--no-", "--") not in known:
+            raise InputError(f"unknown option {option}: did you mean {near[0]}?")
 
 
 def train_images(args: list[str], learner: str | None, command: str, parse: Callable[..., Any]) -> int:
@@ -133,18 +184,18 @@ def train_images(args: list[str], learner: str | None, command: str, parse: Call
     folder = settings.out or default_folder("own-images", settings.config)
     kept = without(command, "--resume", "--out")
     done = train_into(settings.config, folder, resume=settings.resume, command=kept)
-    return finish(load(folder) if done else None, folder, command)
+    return finish(calibrate(load(folder)) if done else None, folder, command)
 
 
 def finish(run: Run | None, folder: Path, command: str) -> int:
     """Print the result of a training, and return the exit code."""
     if run is None:
         again = f"{without(command, '--resume')} --resume"
-        print(f"interrupted, progress is saved; resume with: {again}", file=sys.stderr)
+        note(f"interrupted, progress is saved; resume with: {again}")
         return STOPPED
     if measured := read_baselines(folder):
         print_baselines(measured)
-    print(f"trained: {folder}", file=sys.stderr)
+    note(f"trained: {folder}")
     return 0
 
 
@@ -168,12 +219,12 @@ def with_learner(config: Config, learner: str | None) -> Config:
 
 
 def without(command: str, *options: str) -> str:
-    """Remove options (and the value of --out) from a command line, to keep what determines the result."""
+    """Remove options (and the value of --out or --workers) from a command line, to keep what determines the result."""
     words, kept = iter(shlex.split(command)), []
     for word in words:
         if word.partition("=")[0] not in options:
             kept.append(word)
-        elif word == "--out":
+        elif word in ("--out", "--workers"):
             next(words, None)
     return shlex.join(kept)
 

@@ -9,10 +9,11 @@ import optax
 import tyro
 from jaxtyping import ArrayLike
 
-from metagrove.adam import cosine_decay, scale_by_aged_adam
+from metagrove.adam import cosine_decay, linear_decay, scale_by_aged_adam
+from metagrove.config.phases import read_phases
 from metagrove.config.settings import replace_settings
 from metagrove.errors import InputError, check_at_least_one
-from metagrove.learner import GrowthStart, Learner
+from metagrove.learner import GrowthStart, Learner, Phase
 from metagrove.losses import metric_of
 from metagrove.sources.source import Source
 
@@ -29,29 +30,18 @@ class Growth:
     """μ: grow when the loss is more than so many times the last window's, or the accuracy less, for a μ below 1."""
     growth_cooldown: int = 8000
     """Meta-steps after the start, and after a growth, in which nothing grows."""
-    growth_detector: Literal["ratio", "novelty"] = "ratio"
-    """How two windows are compared: the paper's ratio; novelty, the t statistic of the embeddings of tasks drawn as now
-    and as at the last look, where they differ most."""
+    growth_detector: Literal["ratio", "novelty", "evidence"] = "ratio"
+    """How a change is noticed: the paper's ratio of two windows; novelty, the t statistic of the embeddings of tasks
+    drawn as now and as at the last look, where they differ most; evidence, of the learner grove, the share of tasks of
+    none of the known clusters."""
     growth_t: float = 5.0
     """With novelty, the least t for which a cluster is added."""
     growth_probe: int = 600
-    """With novelty, tasks that are drawn as they come now, and as many as they came at the last look."""
+    """With novelty and evidence, tasks that are drawn as they come now; with novelty as many as at the last look."""
     growth_start: GrowthStart = "random"
     """A new cluster: random as in the paper; warm, at the tasks that fit worst."""
     most_clusters: int = 16
     """Clusters of the first level beyond which nothing grows."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Phase:
-    """A part of the training with a loss of its own, in which some of the meta-parameters are trained."""
-
-    steps: int = 0
-    """Meta-steps of the phase; 0 for all that are left."""
-    trains: tuple[str, ...] = ()
-    """Fields of the meta-parameters that are trained, e.g. embed; all, if none is named."""
-    loss: str = "query"
-    """The loss: query, or another one that the learner has, e.g. HSML's reconstruction."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,15 +54,20 @@ class Training:
     """
 
     steps: int = 70_000
-    """Number of meta-steps."""
+    """Number of meta-steps. The steps of a fit that comes before them do not count; 0 for a learner with that alone."""
     meta_batch: int = 25
     """Number of tasks per meta-step."""
     task_chunk_size: int = 400
-    """Most tasks worked on at once; a larger meta-batch goes group by group, in less memory and the same result."""
+    """Most tasks worked on at once; a larger meta-batch goes block by block, in less memory."""
+    task_blocks: int = 1
+    """The least number of equal blocks that a meta-batch is cut into; so many devices can share it. The result depends
+    on the blocks (by rounding), never on the number of devices."""
     outer_lr: float = 0.001
-    """Outer learning rate (β) of Adam."""
-    schedule: Literal["constant", "cosine"] = "constant"
-    """Schedule of β: constant, or cosine decay to 0."""
+    """Outer learning rate (β)."""
+    outer_rule: Literal["adam", "sgd"] = "adam"
+    """Outer optimiser: Adam, or plain gradient descent (Reptile as published)."""
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    """Schedule of β: constant, or cosine or linear decay to 0."""
     warmup_steps: int = 0
     """Linear warmup steps of β."""
     clip_norm: float = 0.0
@@ -85,6 +80,8 @@ class Training:
     """Meta-steps between two validations, each followed by a checkpoint."""
     validation_tasks: int = 2000
     """Validation tasks; they choose the best checkpoint and the number of inner steps at test."""
+    patience: int = 0
+    """Stop after so many validations in a row without a better one; 0 to train all meta-steps."""
     max_eval_inner_steps: int = 10
     """Largest number of inner steps scored in validation and evaluation."""
     growth: Growth = Growth()
@@ -113,7 +110,7 @@ class Training:
         return self.phases[bisect.bisect(self.phase_ends()[:-1], step)]
 
     def optimizer(self, steps: ArrayLike | None = None) -> optax.GradientTransformation:
-        """Create the optimiser: Adam with the learning rate schedule and gradient clipping of these settings.
+        """Create the outer optimiser with the learning rate schedule and gradient clipping of these settings.
 
         Where clusters are added during training, each has its own step count in Adam's bias correction.
 
@@ -123,15 +120,17 @@ class Training:
         Returns:
             An optax gradient transformation.
         """
-        rate = optax.constant_schedule(self.outer_lr)
-        if self.schedule == "cosine":
-            rate = cosine_decay(self.outer_lr, (self.steps if steps is None else steps) - self.warmup_steps)
+        rate, steps = optax.constant_schedule(self.outer_lr), self.steps if steps is None else steps
+        if self.schedule != "constant":
+            decay = cosine_decay if self.schedule == "cosine" else linear_decay
+            rate = decay(self.outer_lr, steps - self.warmup_steps)
         if self.warmup_steps:
             rise = optax.linear_schedule(0.0, self.outer_lr, self.warmup_steps)
             rate = optax.join_schedules([rise, rate], [self.warmup_steps])
         clip = [optax.clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
         adam = scale_by_aged_adam() if self.growth.growth_window else optax.scale_by_adam()
-        return optax.chain(*clip, optax.chain(adam, optax.scale_by_learning_rate(rate)))
+        rule = optax.identity() if self.outer_rule == "sgd" else adam
+        return optax.chain(*clip, optax.chain(rule, optax.scale_by_learning_rate(rate)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +158,8 @@ class Config:
 
         Args:
             **settings: Settings by name, e.g. `steps=100, hidden=(20,), clusters=(6, 3, 1)`; a part of HSML by the
-                name of a choice, e.g. `embed="attention", gate="affine"`.
+                name of a choice, e.g. `embed="attention", gate="affine"`; phases in words, e.g.
+                `phases="1/4: embed by reconstruction; net cluster gate"`.
 
         Returns:
             The changed config.
@@ -167,23 +167,47 @@ class Config:
         Raises:
             InputError: No part has a setting of that name; the message has the nearest one.
         """
+        if isinstance(words := settings.get("phases"), str):
+            steps = settings.get("steps", self.training.steps)
+            settings = {**settings, "phases": tuple(Phase(**one) for one in read_phases(words, steps))}
         return replace_settings(self, settings)
 
 
 def check_config(config: Config) -> None:
     """Refuse settings that cannot work, all of them at once."""
     net: Any = getattr(config.learner, "net", None)
-    problems = training_errors(config.training) + config.source.validation_errors() + config.learner.validation_errors()
+    problems = (
+        training_errors(config.training, fitted=bool(config.learner.phases()))
+        + config.source.validation_errors()
+        + config.learner.validation_errors()
+    )
     problems += net.validation_errors() if hasattr(net, "validation_errors") else []
+    problems += ways_errors(config)
     problems += [] if problems else growth_errors(config)
     if problems:
         raise InputError("; ".join(problems))
     config.source.begins(config.training.steps)  # refuses a timetable that does not fit the number of meta-steps
 
 
-def training_errors(training: Training) -> list[str]:
-    """What is wrong with the outer loop's settings, a line each."""
-    counts = ("steps", "meta_batch", "task_chunk_size", "log_every", "validate_every", "max_eval_inner_steps")
+def ways_errors(config: Config) -> list[str]:
+    """What keeps this learner from training tasks that have other ways than those at test."""
+    train, test = config.source.train_spec.y_dim, config.source.spec.y_dim
+    if train == test or config.learner.any_ways:
+        return []
+    return [f"train_ways must be 0 for {type(config.learner).__name__}: what it learns serves {test} ways, not {train}"]
+
+
+def training_errors(training: Training, *, fitted: bool = False) -> list[str]:
+    """What is wrong with the outer loop's settings, a line each; a learner with a fit needs no meta-steps after it."""
+    counts = (
+        *(() if fitted and training.steps == 0 else ("steps",)),
+        "meta_batch",
+        "task_chunk_size",
+        "task_blocks",
+        "log_every",
+        "validate_every",
+        "max_eval_inner_steps",
+    )
     problems = check_at_least_one(training, *counts)
     if training.validation_tasks < 2:
         problems += [f"validation_tasks must be at least 2, got {training.validation_tasks}"]
@@ -191,7 +215,7 @@ def training_errors(training: Training) -> list[str]:
         problems += ["every phase but the last must have at least one meta-step"]
     elif training.phases and sum(phase.steps for phase in training.phases[:-1]) >= training.steps:
         problems += [f"phases must end before the last of {training.steps} meta-steps"]
-    rates = ("outer_lr", "warmup_steps", "clip_norm")
+    rates = ("outer_lr", "warmup_steps", "clip_norm", "patience")
     return problems + [
         f"{name} must be 0 or more, got {value}" for name in rates if not (value := getattr(training, name)) >= 0
     ]
@@ -206,12 +230,16 @@ def growth_errors(config: Config) -> list[str]:
     if not learner.clusters:
         return problems
     problems += check_at_least_one(growth, "growth_window")
+    if config.training.outer_rule != "adam":
+        problems += ["outer_rule must be adam where clusters are added"]
     if not growth.growth_threshold > 0:
         problems += [f"growth_threshold must be positive, got {growth.growth_threshold}"]
     if growth.growth_detector == "ratio" and metric_of(learner.loss).higher_is_better and growth.growth_threshold >= 1:
         problems += [f"growth_threshold must be below 1 for an accuracy, got {growth.growth_threshold}"]
     if growth.growth_window % config.training.log_every:
         problems += [f"growth_window must be a multiple of log_every, got {growth.growth_window}"]
+    if growth.growth_detector == "evidence" and not learner.judges_novelty:
+        problems += ["growth_detector evidence needs clusters found by evidence: use --learner grove"]
     if growth.growth_probe < 4:
         problems += [f"growth_probe must be at least 4, got {growth.growth_probe}"]
     return problems

@@ -6,7 +6,7 @@ from typing import Any
 
 from metagrove.config.config import Config, Growth, Phase, Training
 from metagrove.config.migrate import migrate
-from metagrove.config.registry import LOSSES, class_named, kind_of, name_of, unknown_name
+from metagrove.config.registry import LOSSES, class_named, classes, kind_of, name_of, unknown_name
 from metagrove.errors import InputError
 from metagrove.files import FORMAT, as_json
 from metagrove.learner import Learner
@@ -94,6 +94,7 @@ def decode_part(kind: str, data: Any) -> Any:
     if custom := next((one["custom"] for one in (data, *data.values()) if is_custom(one)), None):
         what = "source" if kind == "source" else "learner"
         raise InputError(f"this run was made with its own {what} ({custom}): pass it, e.g. load(folder, {what}=...)")
+    kind = "baseline" if kind == "learner" and data.get("name") in classes("baseline") else kind
     cls = class_named(kind, str(data.get("name")))
     return build(cls, {key: decode_value(key, value) for key, value in data.items() if key != "name"})
 
@@ -111,6 +112,8 @@ def decode_value(name: str, value: Any) -> Any:
         if value not in LOSSES:
             raise InputError(unknown_name(str(value), LOSSES, "loss"))
         return LOSSES[value]
+    if name == "members":
+        return tuple(decode_part("learner", one) for one in value)
     if isinstance(value, Mapping) and "name" in value:
         return decode_part(name, value)
     return value

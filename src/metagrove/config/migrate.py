@@ -52,6 +52,7 @@ def migrate(config: Mapping[str, Any], file_format: int) -> Json:
     Raises:
         InputError: A setting that was removed has another value than its default.
     """
+    config = with_min_rows(config)
     if file_format >= 2:
         return dict(config)
     moved = {name: rename_settings(part) for name, part in config.items()}
@@ -62,6 +63,14 @@ def migrate(config: Mapping[str, Any], file_format: int) -> Json:
         moved["learner"] = {**learner, "gate_form": learner["gate"]}
         del moved["learner"]["gate"]
     return moved
+
+
+def with_min_rows(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A source of tables from before `min_rows`, when a task needed a row more than the fewest shots."""
+    source = config.get("source")
+    if not isinstance(source, Mapping) or source.get("name") != "tables" or "min_rows" in source:
+        return config
+    return {**config, "source": {**source, "min_rows": (source.get("min_shots") or source.get("shots", 5)) + 1}}
 
 
 def rename_settings(part: Any) -> Any:

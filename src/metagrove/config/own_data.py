@@ -22,6 +22,8 @@ TRAINING = Training(
     validation_tasks=500,
     max_eval_inner_steps=15,
 )
+INNER_CLIP = 10.0
+"""Inner gradients are clipped to this: rows far out would otherwise make the first meta-steps diverge."""
 
 
 def table_config(source: Tables, num_tasks: int) -> Config:
@@ -35,6 +37,7 @@ def table_config(source: Tables, num_tasks: int) -> Config:
         embed=AttentionEmbedding(example_dim=32, task_dim=32, attention_layers=2),
         cluster=DistanceClusters(clusters=fitting_clusters(num_tasks), scales=(0.7,)),
         inner_lr=0.05,
+        inner_clip=INNER_CLIP,
         reconstruction_weight=0.0,
     )
     return Config(source, learner, TRAINING)

@@ -4,13 +4,16 @@ import dataclasses
 import math
 
 from metagrove.config.config import Config, Growth, Training
-from metagrove.config.registry import class_named, unknown_name
+from metagrove.config.mini_imagenet import PUBLISHED
+from metagrove.config.registry import CHOICES, class_named, unknown_name
 from metagrove.config.settings import changed_settings
 from metagrove.errors import InputError
+from metagrove.grove import Grove
 from metagrove.hsml.cluster import DistanceClusters
-from metagrove.hsml.embed import AttentionEmbedding, RecurrentEmbedding
+from metagrove.hsml.embed import AttentionEmbedding, NoEmbedding, RecurrentEmbedding
+from metagrove.hsml.evidence import EvidenceClusters
 from metagrove.hsml.found import FoundClusters
-from metagrove.hsml.gate import ParameterGate
+from metagrove.hsml.gate import NodeGate, ParameterGate
 from metagrove.hsml.learner import HSML
 from metagrove.learner import Learner
 from metagrove.losses import cross_entropy
@@ -37,6 +40,24 @@ HSML_A = HSML(
     reconstruction_weight=0.0,
 )
 """HSML with an attention embedding and an affine gate, for functions."""
+EVIDENCE = EvidenceClusters(assumed_noise=0.003)
+"""Clusters found by evidence, for functions without noise."""
+ONE_CLUSTER = dataclasses.replace(EVIDENCE, clusters=(1,), degree=33, rank=34)
+"""One prior of full rank in their place, whose gate has as many parameters as one for five clusters of rank 6."""
+HSML_E = HSML(
+    net=MLPNet(init_sd=0.4),
+    embed=NoEmbedding(),
+    cluster=EVIDENCE,
+    gate=NodeGate(),
+    inner_lr=0.003,
+    inner_clip=10.0,
+    reconstruction_weight=0.0,
+)
+"""HSML on evidence clusters with a gate per node, for functions."""
+HSML_E_CONTROL = dataclasses.replace(HSML_E, cluster=ONE_CLUSTER)
+DECAYING = Training(schedule="cosine", task_chunk_size=500)
+FITTED = Training(steps=0, task_chunk_size=500)
+"""No meta-steps after the fit."""
 COSINE = Training(schedule="cosine", warmup_steps=500, clip_norm=1.0)
 QUICK = Training(steps=6000, schedule="cosine", warmup_steps=200, clip_norm=1.0)
 
@@ -91,6 +112,24 @@ PRESETS: dict[str, Preset] = {
     ),
     "toy-5shot-best": Preset("HSML-A, same budget, 5 points", Config(Functions(), HSML_A, COSINE)),
     "toy-10shot-best": Preset("HSML-A, same budget, 10 points", Config(Functions(shots=10), HSML_A, COSINE)),
+    "toy-5shot-grove": Preset(
+        "Grove, 5 points: evidence clusters that predict in closed form, fitted in about half a minute",
+        Config(Functions(), Grove(cluster=EVIDENCE), FITTED),
+    ),
+    "toy-10shot-grove": Preset("Grove, 10 points", Config(Functions(shots=10), Grove(cluster=EVIDENCE), FITTED)),
+    "toy-5shot-evidence": Preset(
+        "HSML-E, same budget, 5 points: clusters found by evidence, a gate per node",
+        Config(Functions(), HSML_E, DECAYING),
+    ),
+    "toy-10shot-evidence": Preset("HSML-E, same budget, 10 points", Config(Functions(shots=10), HSML_E, DECAYING)),
+    "toy-5shot-one-cluster": Preset(
+        "control of HSML-E, 5 points: one cluster of full rank, as many gate parameters",
+        Config(Functions(), HSML_E_CONTROL, DECAYING),
+    ),
+    "toy-10shot-one-cluster": Preset(
+        "control of HSML-E, 10 points: one cluster of full rank, as many gate parameters",
+        Config(Functions(shots=10), HSML_E_CONTROL, DECAYING),
+    ),
     "images-1shot": Preset(
         "HSML, images of four datasets, 84 px, 1 shot: the paper's protocol (table 2), for a GPU",
         Config(Images(), IMAGE_HSML, IMAGE_TRAINING),
@@ -111,6 +150,12 @@ PRESETS: dict[str, Preset] = {
         "HSML, MiniImagenet, 84 px, 5 ways, 1 shot (appendix D), for a GPU",
         Config(Images(datasets=("mini-imagenet",)), IMAGE_HSML, IMAGE_TRAINING),
     ),
+    **{
+        f"mini-imagenet-{name}": Preset(
+            f"{type(config.learner).__name__} as published, MiniImagenet, for a GPU", config
+        )
+        for name, config in PUBLISHED.items()
+    },
     "continual-toy": Preset(
         "HSML-D on a stream: sinusoids and lines, then quadratics, then cubics (figure 4)",
         Config(Stream(), CONTINUAL_HSML, GROWING),
@@ -155,11 +200,15 @@ def preset(name: str, learner: str | None = None) -> Config:
         return config
     method = default_learner(learner, config)
     training = dataclasses.replace(config.training, growth=Growth()) if method.growth_errors() else config.training
-    return Config(config.source, method, training)
+    source = config.source
+    if isinstance(source, Images) and not method.any_ways:
+        source = dataclasses.replace(source, train_ways=0)
+    return Config(source, method, training)
 
 
 def default_learner(name: str, config: Config) -> Learner:
     """A learner by name, with the settings that the config's own learner has changed and that this one has too."""
     cls = class_named("learner", name)
     names = {field.name for field in dataclasses.fields(cls)}
+    names -= set() if isinstance(config.learner, cls) else set(CHOICES)  # parts of one method do not fit another
     return cls(**{key: value for key, value in changed_settings(config.learner).items() if key in names})

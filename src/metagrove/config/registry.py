@@ -10,12 +10,21 @@ import importlib.metadata
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from metagrove.baselines.blend import Blend
+from metagrove.baselines.gaussian_process import SharedGP, TaskGP
+from metagrove.baselines.logistic import LogisticMixedModel
+from metagrove.baselines.mixed_model import MixedModel
+from metagrove.baselines.support_mean import SupportMean
+from metagrove.baselines.trees import BoostedTrees
 from metagrove.errors import InputError
+from metagrove.grove import Grove
 from metagrove.hsml.cluster import DistanceClusters
-from metagrove.hsml.embed import AttentionEmbedding, PoolingEmbedding, RecurrentEmbedding
+from metagrove.hsml.embed import AttentionEmbedding, NoEmbedding, PoolingEmbedding, RecurrentEmbedding
+from metagrove.hsml.evidence import EvidenceClusters
 from metagrove.hsml.found import FoundClusters
-from metagrove.hsml.gate import NoGate, ParameterGate
+from metagrove.hsml.gate import FiLMGate, NodeGate, NoGate, ParameterGate
 from metagrove.hsml.learner import HSML
+from metagrove.hsml.no_clusters import NoClusters
 from metagrove.hsml.relative import RelativeClusters
 from metagrove.learner import Learner
 from metagrove.losses import cross_entropy, mse
@@ -23,15 +32,23 @@ from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.mlp import MLPNet
 from metagrove.rivals.arml import ARML
 from metagrove.rivals.bmaml import BMAML
+from metagrove.rivals.gnn import GNN
+from metagrove.rivals.llama import LLAMA
 from metagrove.rivals.maml import MAML
+from metagrove.rivals.map_dlm import MAPDLM
 from metagrove.rivals.matching_net import MatchingNet
+from metagrove.rivals.matching_net_fce import MatchingNetFCE
+from metagrove.rivals.meta_lstm import MetaLSTM
 from metagrove.rivals.meta_sgd import MetaSGD
 from metagrove.rivals.mt_net import MTNet
 from metagrove.rivals.mumomaml import MUMOMAML
 from metagrove.rivals.neural_process import NeuralProcess
+from metagrove.rivals.platipus import PLATIPUS
 from metagrove.rivals.protonet import ProtoNet
+from metagrove.rivals.relation_net import RelationNet
 from metagrove.rivals.reptile import Reptile
 from metagrove.rivals.scratch import Scratch
+from metagrove.rivals.snail import SNAIL
 from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
 from metagrove.sources.stream import Stream
@@ -40,6 +57,7 @@ from metagrove.sources.tables import Tables
 __all__ = [
     "CHOICES",
     "GROUPS",
+    "LEARNER_GROUPS",
     "LOSSES",
     "choose_part",
     "class_named",
@@ -49,26 +67,57 @@ __all__ = [
     "unknown_name",
 ]
 
-BUILT_IN: dict[str, dict[str, type]] = {
-    "learner": {
+LEARNER_GROUPS: dict[str, dict[str, type[Learner]]] = {
+    "gradient-based": {
         "hsml": HSML,
+        "grove": Grove,
         "maml": MAML,
         "meta-sgd": MetaSGD,
         "mt-net": MTNet,
-        "bmaml": BMAML,
         "mumomaml": MUMOMAML,
         "arml": ARML,
         "reptile": Reptile,
+    },
+    "metric": {
         "protonet": ProtoNet,
         "matching-net": MatchingNet,
-        "neural-process": NeuralProcess,
-        "scratch": Scratch,
+        "matching-net-fce": MatchingNetFCE,
+        "relation-net": RelationNet,
+        "gnn": GNN,
+        "map-dlm": MAPDLM,
+    },
+    "recurrent": {"snail": SNAIL, "meta-lstm": MetaLSTM},
+    "Bayesian": {"bmaml": BMAML, "platipus": PLATIPUS, "llama": LLAMA},
+    "baselines": {"neural-process": NeuralProcess, "scratch": Scratch},
+}
+"""The package's learners by name, in the groups in which `metagrove list` shows them."""
+BUILT_IN: dict[str, dict[str, type]] = {
+    "learner": {name: cls for group in LEARNER_GROUPS.values() for name, cls in group.items()},
+    "baseline": {
+        "support-mean": SupportMean,
+        "mixed-model": MixedModel,
+        "logistic-mixed-model": LogisticMixedModel,
+        "gaussian-process": TaskGP,
+        "shared-gaussian-process": SharedGP,
+        "boosted-trees": BoostedTrees,
+        "blend": Blend,
     },
     "source": {"functions": Functions, "images": Images, "tables": Tables, "stream": Stream},
     "net": {"mlp": MLPNet, "conv4": Conv4Net},
-    "embed": {"recurrent": RecurrentEmbedding, "pooling": PoolingEmbedding, "attention": AttentionEmbedding},
-    "cluster": {"distance": DistanceClusters, "relative": RelativeClusters, "found": FoundClusters},
-    "gate": {"parameter": ParameterGate, "none": NoGate},
+    "embed": {
+        "recurrent": RecurrentEmbedding,
+        "pooling": PoolingEmbedding,
+        "attention": AttentionEmbedding,
+        "none": NoEmbedding,
+    },
+    "cluster": {
+        "distance": DistanceClusters,
+        "relative": RelativeClusters,
+        "found": FoundClusters,
+        "evidence": EvidenceClusters,
+        "none": NoClusters,
+    },
+    "gate": {"parameter": ParameterGate, "film": FiLMGate, "node": NodeGate, "none": NoGate},
 }
 GROUPS = {kind: f"metagrove.{kind}s" for kind in BUILT_IN}
 """The entry point group of each kind: metagrove.learners, metagrove.sources, metagrove.nets, metagrove.embeds, ..."""
@@ -81,8 +130,8 @@ CHOICES: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
         "mean": ("pooling", {"pool": "mean"}),
         "max": ("pooling", {"pool": "max"}),
     },
-    "gate": {"sigmoid": ("parameter", {"gate_form": "sigmoid"}), "affine": ("parameter", {"gate_form": "affine"})},
-    "cluster": {},
+    "gate": {form: ("parameter", {"gate_form": form}) for form in ("sigmoid", "affine", "direct")},
+    "cluster": {"none": ("none", {"clusters": (1,)})},
 }
 
 

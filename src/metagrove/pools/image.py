@@ -14,7 +14,12 @@ def decode(content: bytes, size: int, box: Box | None = None) -> np.ndarray:
     with warnings.catch_warnings(), Image.open(io.BytesIO(content)) as opened:
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         image = ImageOps.exif_transpose(opened) if box is None else opened.crop(inside(box, opened.size))
-        return np.asarray(rgb(image).resize((size, size), Image.Resampling.LANCZOS))
+        return resized(image, size)
+
+
+def resized(image: Image.Image, size: int) -> np.ndarray:
+    """An image as RGB of size × size."""
+    return np.asarray(rgb(image).resize((size, size), Image.Resampling.LANCZOS))
 
 
 def inside(box: Box, frame: tuple[int, int]) -> tuple[int, int, int, int]:
