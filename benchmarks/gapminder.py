@@ -17,11 +17,14 @@ import numpy as np
 from result import write_result
 
 from metagrove import files
+from metagrove.baselines.data import baseline_data, draw_tasks
+from metagrove.baselines.fit import baselines_for
+from metagrove.baselines.gaussian_process import predict_tasks
 from metagrove.config.own_data import table_config
 from metagrove.config.presets import default_learner
 from metagrove.errors import DivergedError
 from metagrove.evaluation.baselines import Measured, make_result, nan_to_none, own_scores
-from metagrove.evaluation.sklearn_models import BASELINES, best_model, draw_tasks, score
+from metagrove.evaluation.candidates import score_draws
 from metagrove.serve.run import load
 from metagrove.sources.tables import open_tables
 from metagrove.tables.gapminder import GAPMINDER, write_gapminder
@@ -90,14 +93,15 @@ def learners(source, args) -> tuple[dict, dict]:
 
 
 def baselines(source, args) -> dict:
+    data = baseline_data(source, classifies=False)
     tasks = draw_tasks(source, "test", num_draws=args.draws, seed=0)
-    validation = draw_tasks(source, "validation", num_draws=min(args.draws, 3), seed=0)
     scored = {}
-    for name, baseline in BASELINES.items():
+    for name, entry in baselines_for(classifies=False).items():
         began = time.monotonic()
-        variant, predict = best_model(source, baseline, validation, classifies=False)
-        values = score(tasks, predict, classifies=False)
-        scored[name] = Measured(values, time.monotonic() - began, variant)
+        fitted = entry.fit(data)
+        prediction = np.asarray(predict_tasks(fitted.learner, fitted.meta, *tasks.joined()), np.float64)
+        values = score_draws(prediction, tasks, classifies=False).loss
+        scored[name] = Measured(values, time.monotonic() - began, fitted.variant)
     return scored
 
 

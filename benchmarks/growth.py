@@ -18,7 +18,8 @@ from result import write_result
 
 from metagrove.config.presets import preset
 from metagrove.training import folders
-from metagrove.training.loop import init_state, run_block
+from metagrove.training.block import run_block
+from metagrove.training.phases import init_state
 
 
 def stepper(config, state):

@@ -109,7 +109,8 @@ def ours(name: str, size: int) -> Callable[[int], None]:
 
     from metagrove.nets import conv4, convolution
     from metagrove.sources.source import Steady
-    from metagrove.training.loop import init_state, run_block
+    from metagrove.training.block import run_block
+    from metagrove.training.phases import init_state
 
     if name == PLAIN:
         conv4.conv = convolution.plain_conv

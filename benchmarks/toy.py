@@ -47,7 +47,8 @@ def ours(learner_name: str, tasks: int):
     import jax.numpy as jnp
 
     from metagrove.config.presets import preset
-    from metagrove.training.loop import init_state, run_block
+    from metagrove.training.block import run_block
+    from metagrove.training.phases import init_state
 
     name, learner, settings = OURS[learner_name]
     config = preset(name, learner).with_settings(meta_batch=tasks, outer_lr=OUTER_LR, **settings)
