@@ -20,9 +20,15 @@ from metagrove import (
     ARML,
     BMAML,
     HSML,
+    LLAMA,
     MAML,
     MUMOMAML,
+    PLATIPUS,
+    SNAIL,
+    EvidenceClusters,
     Functions,
+    Grove,
+    MetaLSTM,
     MetaSGD,
     MLPNet,
     MTNet,
@@ -33,7 +39,8 @@ from metagrove import (
 from metagrove.config.config import Config, Training
 from metagrove.config.settings import replace_settings
 from metagrove.hsml.cluster import DistanceClusters
-from metagrove.hsml.embed import RecurrentEmbedding
+from metagrove.hsml.embed import NoEmbedding, RecurrentEmbedding
+from metagrove.hsml.gate import NodeGate
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # jax may have been imported before the environment was set
@@ -48,6 +55,9 @@ TINY_HSML = HSML(
     cluster=DistanceClusters(clusters=(3, 2, 1)),
     inner_steps=2,
 )
+TINY_EVIDENCE = EvidenceClusters(
+    clusters=(3, 2, 1), degree=4, rank=3, fit_steps=30, fit_batch=4, judging_tasks=20, assumed_noise=0.1
+)
 
 
 def hsml(**settings) -> HSML:
@@ -59,10 +69,19 @@ LEARNERS = {
     "maml": MAML(net=TINY_NET, inner_steps=2),
     "maml-first-order": MAML(net=TINY_NET, inner_steps=2, first_order=True),
     "hsml-gru": TINY_HSML,
-    "hsml-lstm": hsml(embed="lstm", row_order="sorted"),
+    "hsml-lstm": hsml(embed="lstm", row_order="sorted", summary="last"),
     "hsml-mean": hsml(embed="mean"),
-    "hsml-max": hsml(embed="max", clusters=(2, 1)),
+    "hsml-max": hsml(embed="max", clusters=(2, 1), gate="film"),
     "hsml-attention": hsml(embed="attention", attention_layers=1, attention_heads=2, gate="affine"),
+    "hsml-evidence": HSML(
+        net=TINY_NET,
+        embed=NoEmbedding(),
+        cluster=TINY_EVIDENCE,
+        gate=NodeGate(gate_nodes="all"),
+        inner_steps=2,
+        inner_clip=10.0,
+    ),
+    "grove": Grove(cluster=TINY_EVIDENCE),
     "anil": MAML(net=TINY_NET, inner_steps=2, adapts="head"),
     "meta-sgd": MetaSGD(net=TINY_NET, inner_steps=2, inner_clip=1.0),
     "mt-net": MTNet(net=TINY_NET, inner_steps=2, inner_clip=10.0),
@@ -70,6 +89,13 @@ LEARNERS = {
     "arml": ARML(net=TINY_NET, inner_steps=2, prototypes=2, vertices=3, example_dim=5, task_dim=6),
     "bmaml": BMAML(net=TINY_NET, particles=3, inner_lr=0.1),
     "reptile": Reptile(net=TINY_NET, inner_steps=2, inner_lr=0.01),
+    "reptile-adam": Reptile(
+        net=TINY_NET, inner_steps=2, inner_lr=0.01, inner_rule="adam", minibatch=4, test_minibatch=2
+    ),
+    "meta-lstm": MetaLSTM(net=TINY_NET, inner_steps=2, hidden_dim=3),
+    "platipus": PLATIPUS(net=TINY_NET, inner_steps=2, samples=3),
+    "llama": LLAMA(net=TINY_NET, inner_steps=2),
+    "snail": SNAIL(key_dims=(4, 3), value_dims=(3, 2), filters_per_block=3, dilations=(1, 2), test_permutations=2),
     "neural-process": NeuralProcess(width=8, attention_layers=1, attention_heads=2),
     "neural-process-mean": NeuralProcess(encoder="mean", width=8),
     "scratch": Scratch(net=TINY_NET, inner_steps=2, updates_per_step=3),
