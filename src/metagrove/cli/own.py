@@ -21,7 +21,8 @@ from metagrove.notes import note
 from metagrove.own.training import Job, own_config, print_note, run_job
 from metagrove.pools import pool
 from metagrove.serve.calibrate import calibrate
-from metagrove.serve.run import Run, default_folder, load
+from metagrove.serve.run import Run, load
+from metagrove.serve.train import default_folder
 from metagrove.show.baselines import print_baselines
 from metagrove.sources.images import Images
 from metagrove.sources.tables import Tables

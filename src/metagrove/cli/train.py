@@ -46,7 +46,7 @@ PLACES = ("--devices", "--coordinator", "--num-processes", "--process-id")
 
 def main(args: list[str]) -> int:
     """metagrove train PRESET [--learner NAME] [settings]."""
-    from metagrove.serve.run import default_folder
+    from metagrove.serve.train import default_folder
     from metagrove.training.loop import train as train_into
 
     learner, rest = take_option(args, "--learner")

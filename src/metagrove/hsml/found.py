@@ -20,15 +20,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.errors import InputError
-from metagrove.hsml.cluster import (
-    CenterClustering,
-    ClusteredMeta,
-    Level,
-    Placement,
-    climb,
-    draw_levels,
-    placement_sizes,
-)
+from metagrove.hsml.cluster import CenterClustering, Level, climb, draw_levels, placement_sizes
+from metagrove.hsml.clustering import ClusteredMeta, Placement
 from metagrove.hsml.embed import Embedder
 from metagrove.hsml.relative import EmbeddingNormalizer
 from metagrove.nets.linear import Linear

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.hsml.cluster import CenterClustering, Level, Placement, climb, draw_levels, placement_sizes
+from metagrove.hsml.cluster import CenterClustering, Level, climb, draw_levels, placement_sizes
+from metagrove.hsml.clustering import Placement
 from metagrove.task import Examples, Spec
 
 __all__ = ["EmbeddingNormalizer", "NormalizedHierarchy", "RelativeClusters", "neg_log_density"]

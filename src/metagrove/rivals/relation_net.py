@@ -18,8 +18,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.errors import InputError, check_at_least_one
 from metagrove.inner import repeat
-from metagrove.learner import Info, Learner, LossFn
-from metagrove.losses import accuracy, cross_entropy, masked_mean
+from metagrove.learner import Info, Learner
+from metagrove.losses import LossFn, accuracy, cross_entropy, masked_mean
 from metagrove.nets.conv4 import affine
 from metagrove.nets.convolution import conv
 from metagrove.nets.max_pool import max_pool
