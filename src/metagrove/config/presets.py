@@ -200,9 +200,7 @@ def preset(name: str, learner: str | None = None) -> Config:
         return config
     method = default_learner(learner, config)
     training = dataclasses.replace(config.training, growth=Growth()) if method.growth_errors() else config.training
-    source = config.source
-    if isinstance(source, Images) and not method.any_ways:
-        source = dataclasses.replace(source, train_ways=0)
+    source = config.source if method.any_ways else config.source.with_test_ways()
     return Config(source, method, training)
 
 

@@ -15,7 +15,6 @@ from metagrove.paper.experiments import Row
 from metagrove.paper.results import DifferenceTo, RowResult, SeedResult
 from metagrove.paper.trainings import ExperimentContext, last_of, run_of, search_record
 from metagrove.serve.run import Run, load
-from metagrove.sources.images import Images
 from metagrove.sources.source import Source
 from metagrove.training import folders
 from metagrove.training.records import BlockRecord
@@ -98,20 +97,13 @@ class References:
 
     def difference(self, run: Run, label: str, seed: int, scores: Scores) -> DifferenceTo:
         """Compute the paired difference to the same seed of the first row of the run's source, or to its first seed."""
-        by_seed = self.of_source.setdefault(as_at_test(run.config.source), {})
+        by_seed = self.of_source.setdefault(run.config.source.as_at_test(), {})
         first = next(iter(by_seed.values()), None)
         if first is None or first.label == label:
             first = by_seed[seed] = Reference(label, scores, run.inner_steps)
         other = by_seed.get(seed, first)
         paired = compare_scores(scores, run.inner_steps, other.scores, other.step, run.config.source.family_names)
         return DifferenceTo(paired.difference, paired.ci95, paired.by_family, to=other.label)
-
-
-def as_at_test(source: Source) -> Source:
-    """The source without settings that change training tasks alone, so that runs on equal test tasks are compared."""
-    if not isinstance(source, Images):
-        return source
-    return dataclasses.replace(source, queries=source.test_queries, train_ways=0, train_shots=0, augment=False)
 
 
 def every_score(scores: Scores, run: Run) -> dict[str, str]:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from matplotlib.axes import Axes
 
-from metagrove.evaluation.hierarchy import level_shares, node_name
+from metagrove.evaluation.agreement import level_shares, node_name
 from metagrove.learner import ClusterFunctions, Learner, Meta
 
 BLUE, GREY = "#0072B2", "#999999"
