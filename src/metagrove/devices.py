@@ -70,11 +70,11 @@ def join_processes(coordinator: str, num_processes: int | None = None, process_i
         raise InputError("--coordinator HOST:PORT needs --num-processes and --process-id; or use --coordinator auto")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
-        how: dict[str, Any] = {
-            "heartbeat_timeout_seconds": HEARTBEAT_SECONDS,
-            "shutdown_timeout_seconds": HEARTBEAT_SECONDS,
-        }
-        jax.distributed.initialize(**({} if coordinator == "auto" else known), **how)
+        jax.distributed.initialize(
+            **({} if coordinator == "auto" else known),
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=HEARTBEAT_SECONDS,
+        )
     except (RuntimeError, ValueError) as error:
         raise InputError(f"the processes cannot be joined at {coordinator}: {str(error).splitlines()[0]}") from error
 

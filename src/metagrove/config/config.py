@@ -169,7 +169,7 @@ class Config:
         """
         if isinstance(words := settings.get("phases"), str):
             steps = settings.get("steps", self.training.steps)
-            settings = {**settings, "phases": tuple(Phase(**one) for one in read_phases(words, steps))}
+            settings = {**settings, "phases": tuple(read_phases(words, steps))}
         return replace_settings(self, settings)
 
 

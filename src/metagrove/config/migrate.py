@@ -11,7 +11,6 @@ from metagrove.errors import InputError
 
 __all__ = ["RENAMED", "array_names_of_format_1", "migrate"]
 
-Json = dict[str, Any]
 RENAMED = {
     # settings that only have another name
     "tasks_in_flight": "task_chunk_size",
@@ -39,7 +38,7 @@ ARRAYS = (
 )
 
 
-def migrate(config: Mapping[str, Any], file_format: int) -> Json:
+def migrate(config: Mapping[str, Any], file_format: int) -> dict[str, Any]:
     """A config's plain data in the present format.
 
     Args:
@@ -91,7 +90,7 @@ def rename_settings(part: Any) -> Any:
     return renamed
 
 
-def group_hsml_settings(learner: Json) -> Json:
+def group_hsml_settings(learner: dict[str, Any]) -> dict[str, Any]:
     """HSML's settings of format 1, side by side, as those of its parts."""
     left = dict(learner)
     aggregator = left.pop("aggregator", "gru")

@@ -8,13 +8,13 @@ Predictors say themselves how what they wrap around a net is multiplied out, so 
 """
 
 from pathlib import Path
-from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
 
 from metagrove import files
+from metagrove.files import Json
 from metagrove.nets.predictors import PlainLayers, plain_layers
 from metagrove.serve.fitted_task import FittedTask
 from metagrove.training import checkpoint
@@ -53,7 +53,7 @@ def export(fitted: FittedTask, folder: str | Path) -> None:
     checkpoint.save(folder, "model", arrays, description(fitted, plain))
 
 
-def description(fitted: FittedTask, plain: PlainLayers) -> dict[str, Any]:
+def description(fitted: FittedTask, plain: PlainLayers) -> Json:
     """Everything but the arrays."""
     columns = fitted.schema.to_json()
     activations = (*(plain.activations or ("relu",) * (len(plain.layers) - 1)), "none")

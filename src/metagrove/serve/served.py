@@ -6,7 +6,6 @@ baselines/NAME/      each fitted baseline, a run folder like any other; or faile
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from metagrove import files
 from metagrove.config.config import Config, Training
@@ -58,7 +57,7 @@ def save_fitted_run(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise files.save_error(folder, error) from error
-    about: dict[str, Any] = {"step": 0, "validation": {"steps": 0}, "seconds": seconds, "variant": variant}
+    about = {"step": 0, "validation": {"steps": 0}, "seconds": seconds, "variant": variant}
     checkpoint.save(folder, "best", meta, about)
     config = to_json(Config(source, learner, FITTED))
     stored = {"format": files.FORMAT, "config": config, "provenance": folders.provenance(command)}

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from metagrove.files import Json
 from metagrove.learner import Learner, Meta
 from metagrove.serve.index import TaskIndex, places, read_atlas
 from metagrove.serve.levels import level_and_slopes, levels_in_units, unit_names
@@ -44,10 +45,10 @@ def standing(
         about["level_and_slopes"] = dict(zip(names, map(float, values), strict=True))
     if not index.percentiles(measured) or not index.num_held_out:
         return about
-    return about | how_far_out(index, measured)
+    return {**about, **how_far_out(index, measured)}
 
 
-def how_far_out(index: TaskIndex, measured: Mapping[str, float]) -> dict[str, Any]:
+def how_far_out(index: TaskIndex, measured: Mapping[str, float]) -> Json:
     """The out-of-distribution percentile, by which measure, and of how many held-out tasks."""
     each, percentile = index.percentiles(measured), index.percentile(measured)
     return {
@@ -68,7 +69,7 @@ def shares(assignments: Sequence[np.ndarray]) -> list[list[float]]:
     return [level for level in found if len(level) > 1]
 
 
-def described(about: dict[str, Any]) -> list[str]:
+def described(about: Json) -> list[str]:
     """`FittedTask.about` in words, a line each."""
     how = f"with its {about['learner']}" if about.get("learner") else f"by {about['inner_steps']} inner steps"
     lines = [f"adapted {about['run']} to {about['rows']} rows {how}"]

@@ -5,7 +5,6 @@ The first block of meta-steps compiles, so that its speed says nothing about the
 
 import sys
 import time
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -34,8 +33,8 @@ class Progress:
             console=self.console,
             disable=is_quiet() or not self.console.is_terminal,
         )
-        fields: dict[str, Any] = {"loss": float("nan"), "rate": "-", "left": ""}
-        self.row = self.bar.add_task("", total=total - begin, completed=start - begin, **fields)
+        done = start - begin
+        self.row = self.bar.add_task("", total=total - begin, completed=done, loss=float("nan"), rate="-", left="")
         self.last_line = time.monotonic()
         if start < total:
             self.note(COMPILING)
