@@ -225,6 +225,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read the output, e.g. `head`, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # rich makes it a SystemExit(1)
+            return 0
+        raise
     except LostProcessError as error:
         print(f"metagrove: {error}", file=sys.stderr, flush=True)
         os._exit(error.exit_code)  # an orderly exit would wait for the process that is gone

@@ -105,7 +105,7 @@ class HSML(GradientLearner):
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> HSMLMeta:
         keys = jax.random.split(key, 5)
-        net = self.net(spec, key=keys[0])
+        net = self.make_net(spec, key=keys[0])
         cluster = self.cluster(self.embed.task_dim, spec=spec, key=keys[3])
         gate = self.draw_gate(net, cluster, key=keys[4])
         return HSMLMeta(net=net, embed=self.embed(spec, key=keys[1:3]), cluster=cluster, gate=gate)

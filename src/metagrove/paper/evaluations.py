@@ -9,6 +9,7 @@ import sys
 import numpy as np
 
 from metagrove import files
+from metagrove.evaluation.hierarchy import HierarchyMeasures, measure_hierarchy
 from metagrove.evaluation.summaries import stream_story
 from metagrove.learner import num_parameters
 from metagrove.paper.experiments import Row
@@ -24,6 +25,8 @@ from metagrove.training.validate import validate
 PAPER_TASKS = 4_000
 SHOWN_STEPS = 10
 """Inner steps that a result shows at least."""
+IMAGE_HIERARCHY_TASKS = 400
+"""Test tasks on images by which a hierarchy is measured: each is adapted to twice."""
 
 
 def evaluate_rows(rows: list[Row], place: ExperimentContext) -> list[RowResult]:
@@ -66,6 +69,7 @@ def evaluate_seed(row: Row, seed: int, place: ExperimentContext, references: "Re
         scores=every_score(scores, run) if place.experiment.keep_scores else None,
         data=run.config.source.checksums or None,
         stream=stream_story(run, records),
+        hierarchy=hierarchy_of(run, place),
         checkpoint=run.about,
         parameters=num_parameters(run.meta),
         meta_steps=last["step"],
@@ -143,6 +147,19 @@ def scored(run: Run, row: Row, place: ExperimentContext) -> tuple[Run, Scores]:
     np.savez_compressed(buffer, validation=json.dumps(run.about["validation"]), **arrays)
     files.write_atomically(path, buffer.getvalue())
     return run, scores
+
+
+def hierarchy_of(run: Run, place: ExperimentContext) -> HierarchyMeasures | None:
+    """Measure whether the clusters matter, on test tasks of the experiment; cached in the folder of the run."""
+    num_tasks, seed = min(place.experiment.tasks, place.budget.tasks, PAPER_TASKS), place.experiment.test_seed
+    num_tasks = min(num_tasks, IMAGE_HIERARCHY_TASKS) if run.config.source.spec.is_image else num_tasks
+    path = run.folder / f"hierarchy-{run.about['sha256'][:12]}-{seed}-{num_tasks}-{run.inner_steps}.json"
+    if path.exists():
+        return files.from_json(HierarchyMeasures, files.read_json(path))
+    measures = measure_hierarchy(run, num_tasks=num_tasks, seed=seed)
+    if measures is not None:
+        files.write_json(path, {"format": files.FORMAT, **files.as_json(measures)})
+    return measures
 
 
 def with_steps_chosen(run: Run, most: int | None) -> Run:

@@ -1,6 +1,7 @@
 """`metagrove reproduce grouped-tables`: all methods on eight real sets of many small groups, five splits of each.
 
-Each training is `metagrove train own` at its defaults. A method's error is relative to the mean of the support rows:
+What is served is what `metagrove train own` serves at its defaults; other learners, trained with the same net and
+budget, and other packages are scored beside it. A method's error is relative to the mean of the support rows:
 √(mean squared error / that of the mean); of classes log loss / that of the support's rate. Test groups weigh the same.
 """
 
@@ -16,9 +17,11 @@ import numpy as np
 
 from metagrove import files
 from metagrove.baselines.data import baseline_data, draw_tasks
+from metagrove.config.presets import default_learner
 from metagrove.errors import InputError
 from metagrove.evaluation.baselines import BaselineRow, Baselines, read_baselines
-from metagrove.evaluation.candidates import score_draws
+from metagrove.evaluation.candidates import STOPPED, predict_draws, score_draws, trained
+from metagrove.evaluation.row_scores import score_rows
 from metagrove.files import Json
 from metagrove.own.training import NUM_DRAWS, Job, own_config, print_note, run_job
 from metagrove.paper.grouped_data import SETS, write_set
@@ -87,12 +90,12 @@ def measure_split(name: str, split: int, place: Path, how: GroupedBudget) -> Jso
     write_set(name, table)
     config = own_config(SETS[name].settings(table, split), None, print_note).with_settings(**how.settings)
     resume = (place / "run.json").exists()
-    run = run_job(Job(config, place, resume=resume, also=how.also, command=f"metagrove reproduce {NAME}"), print_note)
-    if run is None:
+    run = run_job(Job(config, place, resume=resume, command=f"metagrove reproduce {NAME}"), print_note)
+    if run is None or (others := learner_rows(run.alone(), how.also)) is None:
         return None
     measured = read_baselines(place)
     assert measured is not None
-    result = {**rows_of(measured), **peer_rows(run)}
+    result = {**rows_of(measured), **others, **peer_rows(run)}
     found = {
         "set": name,
         "split": split,
@@ -100,6 +103,7 @@ def measure_split(name: str, split: int, place: Path, how: GroupedBudget) -> Jso
         "served": measured.served,
         "recommended": measured.recommended,
         "seconds": time.monotonic() - began,
+        "certainty": certainty(run),
         "rows": relative(result, classifies=run.classifies),
     }
     files.write_json(place / "result.json", {"format": files.FORMAT, **found})
@@ -117,9 +121,36 @@ def rows_of(measured: Baselines) -> dict[str, Json]:
     return {row.name: one(row) for row in measured.rows}
 
 
+def certainty(run: Run) -> dict[str, float]:
+    """Of what is served: coverage and width of 90 % intervals, or how well probabilities agree with accuracy."""
+    scores = score_rows(run)
+    assert scores is not None
+    if scores.classes is not None:
+        return {"accuracy": scores.classes.accuracy, "calibration_error": scores.classes.calibration_error}
+    (target,) = (scores.targets or {}).values()
+    assert target.interval is not None
+    return {"coverage": target.interval.coverage, "width": target.interval.width, "rmse": target.rmse, "r2": target.r2}
+
+
 def known(value: Any) -> bool:
     """Whether a value says anything."""
     return value is not None and value != "" and not (isinstance(value, float) and math.isnan(value))
+
+
+def learner_rows(run: Run, names: tuple[str, ...]) -> dict[str, Json] | None:
+    """Losses of other learners of the same net and budget, which are not served; None if training was interrupted."""
+    configs = {name: dataclasses.replace(run.config, learner=default_learner(name, run.config)) for name in names}
+    test = draw_tasks(run.config.source, "test", num_draws=NUM_DRAWS, seed=0)
+    found: dict[str, Json] = {}
+    for one in trained(run, configs, print_note):
+        if one.error == STOPPED:
+            return None
+        if one.run is None:
+            found[one.name] = {"error": one.error}
+            continue
+        scores = score_draws(predict_draws(one.run, test), test, classifies=run.classifies)
+        found[one.name] = {"loss": float(scores.loss.mean()), "seconds": one.seconds}
+    return found
 
 
 def peer_rows(run: Run) -> dict[str, Json]:
@@ -181,4 +212,6 @@ def summary(splits: Sequence[Json]) -> Json:
     served = float(np.mean([one["rows"][one["served"]]["relative"] for one in splits]))
     single = {name: value for name, value in means.items() if name != "blend"}
     best = min(single, key=lambda name: single[name])
-    return {"relative": means, "served": served, "best": best, "served_over_best": served / means[best]}
+    certain = {name: float(np.mean([one["certainty"][name] for one in splits])) for name in splits[0]["certainty"]}
+    ratio = served / means[best]
+    return {"relative": means, "served": served, "best": best, "served_over_best": ratio, "certainty": certain}

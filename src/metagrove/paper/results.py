@@ -4,6 +4,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+from metagrove.evaluation.hierarchy import HierarchyMeasures
 from metagrove.evaluation.summaries import StreamStory
 from metagrove.files import FLAT, OMIT_NONE, Json
 from metagrove.losses import best_of
@@ -60,6 +61,8 @@ class SeedResult:
     data: dict[str, str] | None = dataclasses.field(default=None, metadata=OMIT_NONE)
     """Checksums of the stored data."""
     stream: StreamStory | None = dataclasses.field(metadata=FLAT)
+    hierarchy: HierarchyMeasures | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Whether the clusters matter, of a learner with clusters."""
     checkpoint: Json
     parameters: int
     meta_steps: int
