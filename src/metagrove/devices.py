@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from metagrove.errors import InputError, RunError
 
 TASKS_AXIS = "tasks"
-"""Name of the mesh axis that the blocks of a meta-batch are spread over."""
+"""Name of the mesh axis that the blocks of a meta-batch are distributed over."""
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 """XLA flag: an operation runs on one thread. More threads cost more than they give where operations are small."""
 HEARTBEAT_SECONDS = 20

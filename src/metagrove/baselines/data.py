@@ -1,4 +1,4 @@
-"""What baselines are fitted to: all rows of the training tasks, and drawn validation tasks to select settings on."""
+"""The data that baselines are fitted to: all rows of the training tasks, and validation tasks for selection."""
 
 import dataclasses
 from collections.abc import Callable

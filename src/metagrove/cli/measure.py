@@ -1,4 +1,4 @@
-"""metagrove evaluate, compare, baselines, calibrate and uncertainty: what measures a run that exists."""
+"""metagrove evaluate, compare, baselines, calibrate and uncertainty: commands that measure a trained run."""
 
 import dataclasses
 import json

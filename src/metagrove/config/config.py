@@ -1,4 +1,4 @@
-"""What a run is: a source, a learner and the settings of its training."""
+"""The configuration of a run: a source, a learner and the settings of its training."""
 
 import bisect
 import dataclasses

@@ -1,4 +1,4 @@
-"""Run folders of older formats: settings as they are called now.
+"""Migration of run folders of older formats to the current names of settings and arrays.
 
 Format 1 (version 0.1) had all of HSML's settings side by side, and other names for some settings and arrays.
 """

@@ -1,4 +1,4 @@
-"""Training phases in words, as a command line has them: `--phases "1/4: embed by reconstruction; net cluster gate"`."""
+"""Parsing of training phases on the command line: `--phases "1/4: embed by reconstruction; net cluster gate"`."""
 
 import fractions
 import re

@@ -1,4 +1,4 @@
-"""Named starting points. What differs between experiments is here, as data."""
+"""Presets: named configs. Differences between experiments are data in this module."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Everything that has a name in a config: learners, sources, base nets, parts of HSML, losses.
+"""Registries of everything that a config refers to by name: learners, sources, base nets, parts of HSML, losses.
 
 Other packages add learners, sources and parts through the entry point groups of `GROUPS`.
 """

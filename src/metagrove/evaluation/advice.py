@@ -1,4 +1,4 @@
-"""What is recommended, in words: the simplest method that cannot be told from the best."""
+"""Recommendation of a method: the simplest one whose score is not significantly worse than the best."""
 
 import dataclasses
 from collections.abc import Mapping

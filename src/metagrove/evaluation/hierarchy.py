@@ -1,4 +1,4 @@
-"""Does the hierarchy matter? Measures of a learner with clusters, on test tasks.
+"""Measures of whether the hierarchy of a learner with clusters matters, on test tasks.
 
 shuffled         error with first-level assignments permuted over tasks, minus the error as trained
 typical ratio    exp(mean log(error with permuted assignments / error as trained)), which single tasks do not decide

@@ -1,6 +1,6 @@
 """Clusters found by evidence, beyond the paper: a cluster is a prior over functions, the hierarchy their dendrogram.
 
-The clusters are fitted before the first meta-step and stay as they are; see docs/hierarchy.md. `metagrove.mixture` has
+The clusters are fitted before the first meta-step and not trained further (docs/hierarchy.md). `metagrove.mixture` has
 the priors, their fit and the dendrogram; `evidence_hierarchy` has the module that places a task.
 """
 

@@ -1,4 +1,4 @@
-"""Clusters that are found before the first meta-step and stay as they are, beyond the paper.
+"""Clusters that are found before the first meta-step and are not trained, beyond the paper.
 
 A fresh embedding mostly reflects how the examples within a task differ, and clusters that are learned on it inherit
 that. But two halves of a support set, embedded as g₁ and g₂, are two views of one task: what they agree on over many

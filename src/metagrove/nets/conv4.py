@@ -1,4 +1,4 @@
-"""The base learner for images (paper, section 6.2): four blocks of convolution, normalisation, ReLU and 2×2 max
+"""The base net for images (paper, section 6.2): four blocks of convolution, normalisation, ReLU and 2×2 max
 pooling, then a linear layer and log-softmax.
 
 Normalisation uses the statistics of the set that is looked at: of the queries when queries are classified, so that a

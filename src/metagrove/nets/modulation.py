@@ -48,7 +48,8 @@ class Modulated(eqx.Module):
     @property
     def head(self) -> tuple[Any, Any]:
         """The last layer's parameters."""
-        return self.net.head
+        net: Any = self.net
+        return net.head
 
     def start_head(self, support: Examples, after_layer: AfterLayer | None = None) -> "Modulated":
         """The last layer is set from features of the modulated layers."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from metagrove import files
 from metagrove.evaluation.hierarchy import HierarchyMeasures, measure_hierarchy
-from metagrove.evaluation.summaries import stream_story
+from metagrove.evaluation.summaries import stream_summary
 from metagrove.learner import num_parameters
 from metagrove.paper.experiments import Row
 from metagrove.paper.results import DifferenceTo, RowResult, SeedResult
@@ -68,7 +68,7 @@ def evaluate_seed(row: Row, seed: int, place: ExperimentContext, references: "Re
         paired_difference=references.difference(run, row.label, seed, scores),
         scores=every_score(scores, run) if place.experiment.keep_scores else None,
         data=run.config.source.checksums or None,
-        stream=stream_story(run, records),
+        stream=stream_summary(run, records),
         hierarchy=hierarchy_of(run, place),
         checkpoint=run.about,
         parameters=num_parameters(run.meta),

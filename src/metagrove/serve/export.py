@@ -1,4 +1,4 @@
-"""A fitted task as plain layers, for use without this package: docs/export.md has a reader in NumPy.
+"""Export of a fitted task as plain layers, for use without this package; docs/export.md has a reader in NumPy.
 
 model.json           columns, layers in order (names of arrays, activation), what the last one's numbers mean
 model-….safetensors  the arrays

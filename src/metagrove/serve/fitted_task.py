@@ -1,4 +1,4 @@
-"""A run fitted to one task: what Python, the estimators and the shell commands all hold in hand.
+"""A run fitted to one task: the class that Python, the estimators and the shell commands share.
 
 Array in, array out: `predict` of an array gives an array in the net's units (of a run on tables, standardised ones),
 of a classifier log-probabilities. Table in, columns out: of a path, a DataFrame or a mapping of columns it gives a
@@ -278,5 +278,5 @@ def refuse_not_finite(columns: Mapping[str, np.ndarray], queries: QueryRows) -> 
             at = int(np.flatnonzero(~np.isfinite(values))[0])
             row = at if queries.rows is None else int(queries.rows[at])
             raise InputError(
-                f"{queries.where}, row {row}: {name!r} cannot be predicted, its inputs lie too far out: mend them"
+                f"{queries.where}, row {row}: {name!r} cannot be predicted, its inputs are too large: correct them"
             )

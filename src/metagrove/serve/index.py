@@ -1,4 +1,4 @@
-"""Where the known tasks stand: embeddings, shares of clusters, level and slopes, and measures of novelty.
+"""Index of the known tasks: embeddings, shares of clusters, level and slopes, and measures of novelty.
 
 A new task is set against it: which known tasks it is most like, and how far out it lies compared with validation tasks,
 which training never saw either. Several measures tell of that: the distance of the embedding to the nearest centre and
@@ -41,7 +41,7 @@ class TaskIndex:
     to_centers: np.ndarray | None = None  # (tasks,) distance to the nearest centre
     to_tasks: np.ndarray | None = None  # (tasks,) distance to the nearest other training task
     levels: np.ndarray | None = None  # (tasks, y_dim (1 + x_dim)) level and slopes of the support rows
-    measures: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # (tasks,) each, larger is further out
+    measures: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # (tasks,) each, larger is more unlike
     clusters: tuple[tuple[str, ...], ...] = ()
     """Of each level below the root, a description of each cluster in the columns of the tables."""
 
@@ -136,7 +136,7 @@ def nearest_of(place: np.ndarray, marks: np.ndarray) -> float:
     return float(np.linalg.norm(marks - place.reshape(1, -1), axis=1).min())
 
 
-def read_atlas(folder: Path) -> TaskIndex | None:
+def read_index(folder: Path) -> TaskIndex | None:
     """The atlas of a run folder; None if it has none."""
     path = folder / "atlas.json"
     return _read(folder, path.stat().st_mtime_ns) if path.exists() else None

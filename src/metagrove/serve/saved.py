@@ -1,4 +1,4 @@
-"""Fitted tasks from the folders that they were saved in."""
+"""Loading of saved fitted tasks."""
 
 from pathlib import Path
 

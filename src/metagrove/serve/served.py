@@ -1,4 +1,4 @@
-"""What a run serves: its own learner, or a baseline or blend that does better on validation tasks.
+"""The learner that a run serves: its own, or a baseline or blend with a better validation score.
 
 served.json          which one, beside run.json; without it, the run's own learner
 baselines/NAME/      each fitted baseline, a run folder like any other; or failed.json, why it could not be fitted

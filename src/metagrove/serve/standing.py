@@ -1,4 +1,4 @@
-"""Where a fitted task stands among those that the run knows, as plain data and in words."""
+"""Comparison of a fitted task with the known tasks of a run, as JSON data and as text."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 
 from metagrove.files import Json
 from metagrove.learner import Learner, Meta
-from metagrove.serve.index import TaskIndex, places, read_atlas
+from metagrove.serve.index import TaskIndex, places, read_index
 from metagrove.serve.levels import level_and_slopes, levels_in_units, unit_names
 from metagrove.tables.schema import Schema
 
@@ -30,7 +30,7 @@ def standing(
     schema: Schema,
 ) -> dict[str, Any]:
     """The task's shares of the clusters of each level, the known tasks most like it, and how far out it is."""
-    index, of_clusters = read_atlas(folder), shares(assignments)
+    index, of_clusters = read_index(folder), shares(assignments)
     about = {"clusters": of_clusters, "most_like": [], "percentile": None, "unlike": None}
     if index is None:
         return about

@@ -1,4 +1,4 @@
-"""What a person gives to adapt to (arrays, a table, a folder of images) as rows that the net sees."""
+"""Encoding of a support set that is given as arrays, a table or a folder of images."""
 
 import dataclasses
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The hierarchy in figures: the tree above a heat map of assignments, and what each cluster's functions look like."""
+"""The hierarchy in figures: the tree above a heat map of assignments, and the functions of each cluster."""
 
 from collections.abc import Sequence
 from typing import Any

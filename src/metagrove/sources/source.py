@@ -1,4 +1,4 @@
-"""Where tasks come from."""
+"""The interface of task sources."""
 
 import abc
 import dataclasses

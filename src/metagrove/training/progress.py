@@ -1,4 +1,4 @@
-"""What a person sees while training: a bar on a terminal, a plain line now and then elsewhere.
+"""Training progress: a progress bar on a terminal, periodic lines elsewhere.
 
 The first block of meta-steps compiles, so that its speed says nothing about the time left.
 """

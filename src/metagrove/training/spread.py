@@ -1,4 +1,4 @@
-"""Meta-steps whose tasks are spread over devices, with a result that does not depend on their number.
+"""Meta-steps whose tasks are distributed over devices, with a result that does not depend on their number.
 
 A meta-batch is cut into blocks of tasks, and each device computes the blocks that are its own:
 
@@ -39,7 +39,7 @@ class Progress(eqx.Module):
 
 
 def run_spread(mesh: Mesh, recipe: Recipe, data: Data, state: State, stop: int) -> tuple[State, Block]:
-    """Meta-steps up to `stop`, or up to the first that is not finite, with the blocks spread over a mesh."""
+    """Meta-steps up to `stop`, or up to the first that is not finite, with the blocks distributed over a mesh."""
     arrays, static = eqx.partition((data, state), is_array)
     leaves, structure = jax.tree.flatten(static)
     advance, empty = compiled_step(recipe, structure, tuple(leaves), shapes_of(arrays))

@@ -61,7 +61,7 @@ class Measurement:
     steps: int
     """Inner steps."""
     scale: float
-    """M: losses are divided by it in the step sizes c/u, as the theorem asks for losses in [0, 1]."""
+    """M: losses are divided by it in the learning rates c/u, as the theorem asks for losses in [0, 1]."""
     fresh_hessians: int = 0
     """Fresh points for γ; 0 to leave it out."""
 
