@@ -214,7 +214,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
     given = {flag: flag in args for flag in EVERYWHERE}
-    debug = given["--debug"]
     args = [arg for arg in args if arg not in EVERYWHERE]
     set_verbosity(quiet=given["--quiet"], verbose=given["--verbose"])
     enable_compilation_cache()
@@ -222,7 +221,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = dispatch([*args[:1], *modernize(args[0], args[1:])] if args else args)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # whoever read the output, e.g. `head`, has had enough
+    except BrokenPipeError:  # the reader of the output, e.g. `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except SystemExit as error:
@@ -232,21 +231,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LostProcessError as error:
         print(f"metagrove: {error}", file=sys.stderr, flush=True)
         os._exit(error.exit_code)  # an orderly exit would wait for the process that is gone
-    except MetagroveError as error:
-        if debug:
-            raise
-        print(f"metagrove: {error}", file=sys.stderr)
-        return error.exit_code
     except Exception as error:
-        if debug:
+        if given["--debug"]:
             raise
-        print(
-            f"metagrove: internal error, {type(error).__name__}: {error}; --debug shows the traceback", file=sys.stderr
-        )
-        return 1
+        return print_error(error)
     except KeyboardInterrupt:
         print("metagrove: interrupted", file=sys.stderr)
         return STOPPED
+
+
+def print_error(error: Exception) -> int:
+    """Print the message of a user-facing error, or that of an internal error, and return the exit code."""
+    if isinstance(error, MetagroveError):
+        print(f"metagrove: {error}", file=sys.stderr)
+        return error.exit_code
+    what = f"{type(error).__name__}: {error}"
+    print(f"metagrove: internal error, {what}; --debug shows the traceback", file=sys.stderr)
+    return 1
 
 
 def dispatch(args: list[str]) -> int:

@@ -56,9 +56,8 @@ def evaluate_seed(row: Row, seed: int, place: ExperimentContext, references: "Re
     stored, last, records = files.read_json(folder / "run.json"), last_of(folder), folders.read_metrics(folder)
     run, scores = scored(load(folder), row, place)
     families, step = run.config.source.family_names, run.inner_steps
-    few = dataclasses.replace(
-        scores, by_step=scores.by_step[:PAPER_TASKS], family=scores.family[:PAPER_TASKS], shares=None
-    )
+    by_step, family = scores.by_step[:PAPER_TASKS], scores.family[:PAPER_TASKS]
+    few = dataclasses.replace(scores, by_step=by_step, family=family, shares=None)
     return SeedResult(
         seed=seed,
         test_seed=place.experiment.test_seed,

@@ -20,6 +20,16 @@ from metagrove.task import Examples, Spec
 from metagrove.training import checkpoint
 
 
+def read_kept(path: Path) -> files.Json:
+    """Read the record of a fitted task in a folder."""
+    if not (path / "adapted.json").exists():
+        raise RunError(
+            f"{path} holds no adapted task (it has no adapted.json): make one with `metagrove adapt RUN --support "
+            f"FILE --out {path}`, or give --support as well"
+        )
+    return files.read_json(path / "adapted.json")
+
+
 def load_fitted(folder: str | Path, *, learner: Learner | None = None) -> FittedTask:
     """Load a fitted task that `FittedTask.save` wrote.
 
@@ -38,12 +48,7 @@ def load_fitted(folder: str | Path, *, learner: Learner | None = None) -> Fitted
         >>> mg.load_fitted("my-task").predict("rows.csv")  # doctest: +SKIP
     """
     path = Path(folder)
-    if not (path / "adapted.json").exists():
-        raise RunError(
-            f"{path} holds no adapted task (it has no adapted.json): make one with `metagrove adapt RUN --support "
-            f"FILE --out {path}`, or give --support as well"
-        )
-    kept = files.read_json(path / "adapted.json")
+    kept = read_kept(path)
     try:
         spec = Spec(tuple(kept["spec"]["x_shape"]), kept["spec"]["y_dim"])
         schema, size, made_with = Schema.from_json(kept["schema"]), int(kept["support_size"]), kept["learner"]
