@@ -94,7 +94,7 @@ def runner_up(
 
 
 def worth(found: Recommendation, losses: Mapping[str, np.ndarray], run: str, num_tasks: int) -> str:
-    """What a meta-learner would need, where something else is recommended."""
+    """Describe what a meta-learner would need, if another method is recommended."""
     if run not in META_LEARNERS or found.name == run:
         return ""
     part = float(losses[run].mean()) / max(float(losses[found.name].mean()), 1e-30) - 1

@@ -60,7 +60,7 @@ class Conv4(eqx.Module):
         mask: Bool[Array, " n"] | None = None,
         after_layer: AfterLayer | None = None,
     ) -> Float[Array, "n f"]:
-        """What the last block puts out, flat."""
+        """Return the flattened output of the last block."""
         if self.context is None:
             mask = jnp.ones(len(x), bool) if mask is None else mask
             return self.blocks(x, mask, after_layer)[0]

@@ -26,7 +26,7 @@ class TaskSchedule(Protocol):
     """A pytree module that says what draws the training tasks of each meta-step; compiled into the training step."""
 
     def at(self, step: Int[Array, ""]) -> TaskDraw:
-        """What draws the tasks of a meta-step."""
+        """Return an object that draws the tasks of a meta-step."""
         ...
 
 

@@ -181,7 +181,7 @@ class Flow(eqx.Module):
     begins: Int[Array, " phases"]
 
     def at(self, step: Int[Array, ""]) -> Mix:
-        """What draws tasks at a meta-step."""
+        """Return an object that draws the tasks of a meta-step."""
         return Mix(self.tasks, self.keep[(step >= self.begins).sum() - 1])
 
 

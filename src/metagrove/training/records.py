@@ -79,7 +79,7 @@ class BlockRecord:
 
     @property
     def watched(self) -> Literal["accuracy", "loss"]:
-        """What tells how training goes: the accuracy of a classifier, otherwise the loss."""
+        """The metric of training progress: the accuracy of a classifier, otherwise the loss."""
         return "accuracy" if "accuracy" in self.means else "loss"
 
 
@@ -95,7 +95,7 @@ class BestCheckpoint:
 
 @dataclasses.dataclass(frozen=True)
 class GrowthState:
-    """What a detector of growth remembers from block to block."""
+    """State of a growth detector between blocks."""
 
     blocks: tuple[tuple[float, ...], ...] = ()
     """(meta-steps, mean) of each block of the window that is being filled."""
@@ -108,7 +108,7 @@ class GrowthState:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingProgress:
-    """What a run knows of itself, kept with its last checkpoint."""
+    """Training progress, stored with the last checkpoint."""
 
     best: BestCheckpoint | None = None
     not_better: int = 0
