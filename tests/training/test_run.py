@@ -160,9 +160,10 @@ def test_killed_without_warning_goes_on_from_the_last_checkpoint(finished, tmp_p
     real = folders.append_metrics
 
     def die(folder, record):
-        real(folder, record)
+        line = real(folder, record)
         if record.step == 30:
             raise MemoryError  # nothing in the loop catches this, as nothing catches SIGKILL
+        return line
 
     monkeypatch.setattr(folders, "append_metrics", die)
     with pytest.raises(MemoryError):

@@ -24,6 +24,7 @@ from metagrove.serve.run import Run, load
 from metagrove.sources.tables import Tables, open_tables
 from metagrove.tables.read import from_frame
 from metagrove.tables.settings import TableData
+from metagrove.training import folders
 from metagrove.training.loop import train as train_into
 
 __all__ = ["train_own"]
@@ -225,7 +226,7 @@ def rates(config: Config) -> str:
 def is_config_of(folder: Path, config: Config) -> bool:
     """Whether a run folder was begun with this config."""
     path = folder / "run.json"
-    return path.exists() and files.read_json(path)["config"] == json.loads(json.dumps(to_json(config)))
+    return path.exists() and folders.read_run(path).config == json.loads(json.dumps(to_json(config)))
 
 
 def remove_run(folder: Path) -> None:
@@ -252,8 +253,8 @@ def measure_baselines(run: Run, also: tuple[str, ...], *, serve: bool, note: Not
 def find_clusters(job: Job, note: Note) -> Config | None:
     """Use the clusters of the run to resume, or select them for a new run."""
     if job.resume and (job.folder / "run.json").exists():
-        stored = files.read_json(job.folder / "run.json")
-        learner = learner_from_json(stored["config"]["learner"], file_format=stored["format"])
+        stored = folders.read_run(job.folder / "run.json")
+        learner = learner_from_json(stored.config.get("learner", {}), file_format=stored.format)
         return job.config.with_settings(clusters=learner.clusters)
     num_tasks = len(job.config.source.task_names("train"))
     return choose_clusters(job.config, cluster_candidates(num_tasks), note, job.workers)
