@@ -7,6 +7,8 @@ from typing import Annotated
 
 import tyro
 
+from metagrove.terminal import say
+
 DAMAGED = 3
 USAGE = """\
 metagrove data list                                  list official datasets and prepared pools
@@ -65,9 +67,9 @@ class DataPrepare:
             self.name, self.find_source(), size=self.size, data=self.data, force=self.force, **settings
         )
         made = pool.read(self.name, self.size, self.data)
-        print(f"{folder}: {pool.describe(made)}")
+        say(f"{folder}: {pool.describe(made)}")
         for note in pool.notes(folder):
-            print(f"  {note}")
+            say(f"  {note}")
 
     def find_source(self) -> Path:
         """Return the source that was passed, or the official archive, downloaded if necessary."""
@@ -117,9 +119,9 @@ class DataVerify:
         from metagrove.pools import pool
 
         try:
-            print(f"ok       {name} {size}: {pool.describe(pool.verify(name, size, self.data))}")
+            say(f"ok       {name} {size}: {pool.describe(pool.verify(name, size, self.data))}")
         except RunError as error:
-            print(f"damaged  {name} {size}: {error}")
+            say(f"damaged  {name} {size}: {error}")
             return True
         return False
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import PIL
-from rich.console import Console
 from rich.progress import Progress
 
 from metagrove.errors import InputError
@@ -22,6 +21,7 @@ from metagrove.pools import archive, pool
 from metagrove.pools.image import decode
 from metagrove.pools.official import OFFICIAL
 from metagrove.pools.plan import PAPER, Planned, Rules, plan, raise_problems
+from metagrove.terminal import TerminalConsole
 
 MAX_SIZE = 1024
 
@@ -119,7 +119,7 @@ def fill(folder: Path, source: Path, size: int, classes: list[Planned]) -> None:
 @contextlib.contextmanager
 def progress(total: int) -> Iterator:
     """Show a progress bar on a terminal; yield a function to call after each image."""
-    console = Console(stderr=True)
+    console = TerminalConsole(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("images", total=total)
         yield lambda: bar.advance(task)

@@ -7,11 +7,11 @@ import sys
 import time
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from metagrove.notes import is_quiet, is_verbose
+from metagrove.terminal import TerminalConsole
 from metagrove.training.records import BlockRecord
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -22,7 +22,7 @@ class Progress:
     """Loss, steps a second and time left, on standard error."""
 
     def __init__(self, total: int, *, start: int, begin: int = 0):
-        self.console = Console(file=sys.stderr, soft_wrap=True, quiet=is_quiet())
+        self.console = TerminalConsole(file=sys.stderr, soft_wrap=True, quiet=is_quiet())
         self.total, self.begin = total, begin
         self.compiled = False
         self.bar = Bar(
