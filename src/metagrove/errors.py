@@ -40,6 +40,12 @@ def quoted(value: object, most: int = LONGEST_QUOTE) -> str:
     return f"{text[:most]}… ({size:,} characters)" if long or len(text) > most + 2 else text
 
 
+def shortened(value: object) -> str:
+    """A number of a cell as it is quoted in a message, of which a long one is cut."""
+    text = str(value)
+    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
+
+
 def visible(text: str) -> str:
     """Text as it is printed: control characters are shown as escapes, so that none reaches the terminal.
 

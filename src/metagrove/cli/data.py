@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from metagrove.pools.limits import Limits
 from metagrove.terminal import say
 
 DAMAGED = 3
@@ -55,6 +56,8 @@ class DataPrepare:
     """Random seed of that split."""
     force: bool = False
     """Replace an existing pool."""
+    limits: Limits = Limits()
+    """How large the source and its images may be."""
     data: Path = Path("data")
     """Where the pools lie."""
 
@@ -62,10 +65,9 @@ class DataPrepare:
         from metagrove.pools import pool, prepare
 
         settings = {"min_images": self.min_images, "ways": self.ways, "splits": self.splits, "seed": self.seed}
+        settings |= {"force": self.force, "limits": self.limits}
         prepare.check(self.name, self.size, pool.folder_of(self.name, self.size, self.data), self.force)
-        folder = prepare.prepare(
-            self.name, self.find_source(), size=self.size, data=self.data, force=self.force, **settings
-        )
+        folder = prepare.prepare(self.name, self.find_source(), size=self.size, data=self.data, **settings)
         made = pool.read(self.name, self.size, self.data)
         say(f"{folder}: {pool.describe(made)}")
         for note in pool.notes(folder):

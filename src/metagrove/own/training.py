@@ -22,6 +22,7 @@ from metagrove.own.clusters import choose_clusters
 from metagrove.serve.calibrate import calibrate, calibrate_predictions
 from metagrove.serve.run import Run, load
 from metagrove.sources.tables import Tables, open_tables
+from metagrove.tables.csv_text import csv_text
 from metagrove.tables.read import from_frame
 from metagrove.tables.settings import TableData
 from metagrove.training import folders
@@ -142,10 +143,10 @@ def save_table(frame: Any, folder: Path, *, resume: bool) -> Path:
         raise InputError(f"{folder} already holds a run: continue it (resume=True), or choose another folder (out=...)")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with path.open("w", encoding="utf-8", newline="") as file:
+        with files.open_atomically(path) as file:
             writer = csv.writer(file)
-            writer.writerow(table.columns)
-            writer.writerows(zip(*(cells.tolist() for cells in table.columns.values()), strict=True))
+            writer.writerow(map(csv_text, table.columns))
+            writer.writerows(zip(*(map(csv_text, cells.tolist()) for cells in table.columns.values()), strict=True))
     except OSError as error:
         raise files.save_error(path, error) from error
     return path
