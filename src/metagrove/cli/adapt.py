@@ -10,6 +10,7 @@ import tyro
 
 from metagrove.errors import STOPPED, InputError
 from metagrove.files import Json
+from metagrove.terminal import say
 
 if TYPE_CHECKING:
     from metagrove.bulk.work import Kind
@@ -145,7 +146,7 @@ class Export:
         from metagrove.serve.saved import load_fitted
 
         export(load_fitted(self.adapted), self.out)
-        print(self.out / "model.json")
+        say(self.out / "model.json")
 
 
 def all_tasks(kind: "Kind", run: str, tasks: Path, options: Adapt | Predict) -> int:
@@ -161,7 +162,7 @@ def all_tasks(kind: "Kind", run: str, tasks: Path, options: Adapt | Predict) -> 
         print("interrupted, finished parts are kept: repeat the command to continue", file=sys.stderr)
         return STOPPED
     about = {"rows": count, "out": str(options.out)}
-    print(json.dumps(about) if options.json else f"{count:,} rows: {options.out}")
+    say(json.dumps(about) if options.json else f"{count:,} rows: {options.out}")
     return 0
 
 
@@ -172,6 +173,6 @@ def tell(about: Json, as_json: bool) -> None:
     if as_json:
         print(json.dumps(about))
         return
-    print("\n".join(described(about)))
+    say(*described(about))
     if "predictions" in about:
-        print(f"{about['predictions']:,} predictions: {about['out']}")
+        say(f"{about['predictions']:,} predictions: {about['out']}")

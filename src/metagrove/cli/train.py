@@ -14,8 +14,8 @@ from metagrove.config.registry import CHOICES, classes, learners
 from metagrove.config.settings import setting_names
 from metagrove.devices import configure_cpu, is_first_process, join_processes, usable_cores
 from metagrove.errors import STOPPED, InputError
-from metagrove.files import read_json
 from metagrove.notes import note, set_verbosity
+from metagrove.training.folders import read_run
 from metagrove.training.step import cut_of
 
 
@@ -94,9 +94,9 @@ def preset_config(name: str, learner: str | None) -> tuple[Config, str, str]:
 
 def stored_config(path: Path) -> tuple[Config, str, str]:
     """The config of a run.json, what it is, and the command that made that run."""
-    stored = read_json(path)
-    config = from_json(stored["config"], file_format=stored["format"])
-    return config, f"the settings of {path}", stored["provenance"]["command"]
+    stored = read_run(path)
+    config = from_json(stored.config, file_format=stored.format)
+    return config, f"the settings of {path}", stored.provenance.command
 
 
 def start_devices(settings: Train, config: Config) -> None:

@@ -51,11 +51,15 @@ def migrate(config: Mapping[str, Any], file_format: int) -> dict[str, Any]:
     Raises:
         InputError: A setting that was removed has another value than its default.
     """
+    if not isinstance(config, Mapping):
+        raise InputError("config must be an object with source, learner and training")
     config = with_min_rows(config)
     if file_format >= 2:
         return dict(config)
     moved = {name: rename_settings(part) for name, part in config.items()}
-    learner = moved.get("learner", {})
+    learner = moved.get("learner")
+    if not isinstance(learner, Mapping):
+        return moved
     if learner.get("name") == "hsml":
         moved["learner"] = group_hsml_settings(learner)
     elif learner.get("name") == "arml" and "gate" in learner:
@@ -69,7 +73,8 @@ def with_min_rows(config: Mapping[str, Any]) -> Mapping[str, Any]:
     source = config.get("source")
     if not isinstance(source, Mapping) or source.get("name") != "tables" or "min_rows" in source:
         return config
-    return {**config, "source": {**source, "min_rows": (source.get("min_shots") or source.get("shots", 5)) + 1}}
+    shots = source.get("min_shots") or source.get("shots", 5)
+    return {**config, "source": {**source, "min_rows": shots + 1 if isinstance(shots, int) else shots}}
 
 
 def rename_settings(part: Any) -> Any:
@@ -90,7 +95,7 @@ def rename_settings(part: Any) -> Any:
     return renamed
 
 
-def group_hsml_settings(learner: dict[str, Any]) -> dict[str, Any]:
+def group_hsml_settings(learner: Mapping[str, Any]) -> dict[str, Any]:
     """HSML's settings of format 1, side by side, as those of its parts."""
     left = dict(learner)
     aggregator = left.pop("aggregator", "gru")
@@ -104,7 +109,7 @@ def group_hsml_settings(learner: dict[str, Any]) -> dict[str, Any]:
         case "mean" | "max":
             embed |= {"name": "pooling", "pool": aggregator}
         case _:
-            embed |= {"name": "attention", **attention}
+            embed |= {"name": aggregator, **attention}
     relative, start_tasks = left.pop("relative_scales", False), left.pop("start_tasks", 0)
     cluster = {name: left.pop(name) for name in ("clusters", "scales") if name in left}
     if start_tasks:

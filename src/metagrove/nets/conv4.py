@@ -23,6 +23,8 @@ from metagrove.nets.max_pool import max_pool
 from metagrove.nets.predictors import PlainLayers, Statistics
 from metagrove.task import Examples, Spec
 
+__all__ = ["EPSILON", "Conv4", "Conv4Net", "affine", "convolve"]
+
 EPSILON = 1e-3
 Normalisation = tuple[Float[Array, " _"], Float[Array, " _"]]
 """A block's scale and shift of each channel: the bias is in the shift."""

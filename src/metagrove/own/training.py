@@ -22,8 +22,10 @@ from metagrove.own.clusters import choose_clusters
 from metagrove.serve.calibrate import calibrate, calibrate_predictions
 from metagrove.serve.run import Run, load
 from metagrove.sources.tables import Tables, open_tables
+from metagrove.tables.csv_text import csv_text
 from metagrove.tables.read import from_frame
 from metagrove.tables.settings import TableData
+from metagrove.training import folders
 from metagrove.training.loop import train as train_into
 
 __all__ = ["train_own"]
@@ -145,10 +147,10 @@ def save_table(frame: Any, folder: Path, *, resume: bool) -> Path:
         raise InputError(f"{folder} already holds a run: continue it (resume=True), or choose another folder (out=...)")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with path.open("w", encoding="utf-8", newline="") as file:
+        with files.open_atomically(path) as file:
             writer = csv.writer(file)
-            writer.writerow(table.columns)
-            writer.writerows(zip(*(cells.tolist() for cells in table.columns.values()), strict=True))
+            writer.writerow(map(csv_text, table.columns))
+            writer.writerows(zip(*(map(csv_text, cells.tolist()) for cells in table.columns.values()), strict=True))
     except OSError as error:
         raise files.save_error(path, error) from error
     return path
@@ -229,7 +231,7 @@ def rates(config: Config) -> str:
 def is_config_of(folder: Path, config: Config) -> bool:
     """Whether a run folder was begun with this config."""
     path = folder / "run.json"
-    return path.exists() and files.read_json(path)["config"] == json.loads(json.dumps(to_json(config)))
+    return path.exists() and folders.read_run(path).config == json.loads(json.dumps(to_json(config)))
 
 
 def remove_run(folder: Path) -> None:
@@ -256,8 +258,8 @@ def measure_baselines(run: Run, also: tuple[str, ...], *, serve: bool, note: Not
 def find_clusters(job: Job, note: Note) -> Config | None:
     """Use the clusters of the run to resume, or select them for a new run."""
     if job.resume and (job.folder / "run.json").exists():
-        stored = files.read_json(job.folder / "run.json")
-        learner = learner_from_json(stored["config"]["learner"], file_format=stored["format"])
+        stored = folders.read_run(job.folder / "run.json")
+        learner = learner_from_json(stored.config.get("learner", {}), file_format=stored.format)
         return job.config.with_settings(clusters=learner.clusters)
     num_tasks = len(job.config.source.task_names("train"))
     return choose_clusters(job.config, cluster_candidates(num_tasks), note, job.workers)

@@ -31,6 +31,8 @@ from metagrove.tables.schema import Schema
 from metagrove.task import Spec
 from metagrove.training import checkpoint
 
+__all__ = ["FittedTask", "refuse_not_finite"]
+
 ROWS_AT_ONCE, IMAGES_AT_ONCE = 1024, 16
 """Rows are always looked at so many at a time, filled up with zeros: one shape, compiled once."""
 

@@ -25,6 +25,8 @@ from metagrove.serve.standing import standing
 from metagrove.serve.support import SupportRows
 from metagrove.task import Examples
 
+__all__ = ["Fit", "FittedTasks"]
+
 BATCH = 128
 """Most tasks in one compiled call."""
 

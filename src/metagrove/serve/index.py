@@ -16,6 +16,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from metagrove import files
+from metagrove.errors import RunError
 from metagrove.learner import Learner, Meta
 from metagrove.task import Split
 from metagrove.training import checkpoint
@@ -142,15 +144,36 @@ def read_index(folder: Path) -> TaskIndex | None:
     return _read(folder, path.stat().st_mtime_ns) if path.exists() else None
 
 
+def refuse_misfits(path: Path, words: Mapping[str, tuple[str, ...]], arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise a RunError if the words or the arrays are not one for each task."""
+    count = len(words["names"])
+    wrong = [name for name in WORDS if len(words[name]) != count]
+    wrong += [name for name, one in arrays.items() if name != "centers" and one.shape[:1] != (count,)]
+    if wrong:
+        raise RunError(f"{path} cannot be used: {', '.join(wrong[:3])} must have an entry for each of {count} tasks")
+
+
+@dataclasses.dataclass(frozen=True)
+class IndexRecord:
+    """atlas.json beside what it says about its arrays."""
+
+    names: tuple[str, ...]
+    families: tuple[str, ...]
+    splits: tuple[str, ...]
+    clusters: tuple[tuple[str, ...], ...] = ()
+
+
 @functools.lru_cache(maxsize=4)
 def _read(folder: Path, written: int) -> TaskIndex:
     """The atlas as it was written at that time, kept for the next task."""
     del written
-    arrays, about = checkpoint.load_arrays(folder, "atlas")
-    parts: dict[str, Any] = {name: tuple(about[name]) for name in WORDS}
+    arrays, _ = checkpoint.load_arrays(folder, "atlas")
+    about = files.read_record(IndexRecord, folder / "atlas.json", needs=WORDS)
+    parts: dict[str, Any] = {name: getattr(about, name) for name in WORDS}
+    refuse_misfits(folder / "atlas.json", parts, arrays)
     parts.update({name: arrays.get(name) for name in ARRAYS})
     measures = {name.removeprefix(MEASURES): one for name, one in arrays.items() if name.startswith(MEASURES)}
-    return TaskIndex(**parts, measures=measures, clusters=tuple(map(tuple, about.get("clusters", ()))))
+    return TaskIndex(**parts, measures=measures, clusters=about.clusters)
 
 
 def places(learner: Learner, meta: Meta, embeddings: np.ndarray) -> np.ndarray:

@@ -9,7 +9,6 @@ from typing import Any
 import equinox as eqx
 from numpy.typing import ArrayLike
 
-from metagrove import files
 from metagrove.config.config import Config, check_config
 from metagrove.config.encoding import from_json
 from metagrove.config.registry import name_of
@@ -29,6 +28,8 @@ from metagrove.tables.schema import Schema
 from metagrove.training import checkpoint, folders
 from metagrove.training.growth import as_grown
 from metagrove.training.scores import Scores, join_scores, score_tasks, test_parts
+
+__all__ = ["Run", "draws_of", "load"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,10 +264,10 @@ def load(folder: str | Path, *, learner: Learner | None = None, source: Source |
         <HSML run toy-5shot-best>
     """
     path = folders.resolve(folder)
-    stored = files.read_json(path / "run.json")
-    config = from_json(stored["config"], file_format=stored["format"], learner=learner, source=source)
+    stored, best = folders.read_run(path / "run.json"), folders.read_best(path)
+    config = from_json(stored.config, file_format=stored.format, learner=learner, source=source)
     check_config(config)
-    config = as_grown(config, files.read_json(path / "best.json"))
+    config = as_grown(config, best.clusters)
     like = eqx.filter_eval_shape(functools.partial(config.learner.init, config.source.spec), key=key_for("init", 0))
     meta, about = checkpoint.load(path, "best", like)
     return Run(path, config, meta, about)

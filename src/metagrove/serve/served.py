@@ -10,7 +10,7 @@ from pathlib import Path
 from metagrove import files
 from metagrove.config.config import Config, Training
 from metagrove.config.encoding import to_json
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
 from metagrove.learner import Learner, Meta
 from metagrove.sources.source import Source
 from metagrove.training import checkpoint, folders
@@ -34,14 +34,20 @@ class Served:
 
 
 def baseline_folder(run: Path, name: str) -> Path:
-    """Folder of a baseline of a run."""
+    """Folder of a baseline of a run.
+
+    Raises:
+        InputError: The name leads out of the run folder.
+    """
+    if name in ("", ".", "..") or "\0" in name or Path(name).name != name:
+        raise InputError(f"{run.name} has no learner {quoted(name)}: expected the name of a baseline")
     return run / "baselines" / name
 
 
 def read_served(run: Path) -> Served | None:
     """Read which learner a run serves; None for its own."""
     path = run / FILE
-    return files.from_json(Served, files.read_json(path)) if path.exists() else None
+    return files.read_record(Served, path, needs=("name", "label")) if path.exists() else None
 
 
 def write_served(run: Path, served: Served) -> None:

@@ -11,6 +11,8 @@ from metagrove.errors import InputError
 from metagrove.tables.schema import Schema
 from metagrove.task import Spec, Split, Task
 
+__all__ = ["Source", "Steady", "TaskDraw", "TaskSchedule"]
+
 
 @runtime_checkable
 class TaskDraw(Protocol):

@@ -24,6 +24,8 @@ from metagrove.sources.images import Images
 from metagrove.sources.source import Source, TaskDraw
 from metagrove.task import Spec, Split, Task
 
+__all__ = ["Mix", "Stream", "read_phase"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Phase:

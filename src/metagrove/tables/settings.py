@@ -5,6 +5,8 @@ from typing import Literal
 
 from metagrove.errors import check_at_least_one
 
+__all__ = ["TableData"]
+
 Missing = Literal["impute", "mean", "drop", "refuse"]
 
 

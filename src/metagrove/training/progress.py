@@ -6,11 +6,11 @@ The first block of meta-steps compiles, so that its speed says nothing about the
 import sys
 import time
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from metagrove.notes import is_quiet, is_verbose
+from metagrove.terminal import TerminalConsole
 from metagrove.training.records import BlockRecord
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -21,7 +21,7 @@ class Progress:
     """Loss, steps a second and time left, on standard error."""
 
     def __init__(self, total: int, *, start: int, begin: int = 0):
-        self.console = Console(file=sys.stderr, soft_wrap=True, quiet=is_quiet())
+        self.console = TerminalConsole(file=sys.stderr, soft_wrap=True, quiet=is_quiet())
         self.total, self.begin = total, begin
         self.compiled = False
         self.bar = Bar(
