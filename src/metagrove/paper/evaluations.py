@@ -111,7 +111,8 @@ def as_at_test(source: Source) -> Source:
     """The source without settings that change training tasks alone, so that runs on equal test tasks are compared."""
     if not isinstance(source, Images):
         return source
-    return dataclasses.replace(source, queries=source.test_queries, train_ways=0, train_shots=0, augment=False)
+    as_at_test = {"train_ways": 0, "train_shots": 0, "augment": False, "rotate": 0.0, "mix": 0.0}
+    return dataclasses.replace(source, queries=source.test_queries, **as_at_test)
 
 
 def every_score(scores: Scores, run: Run) -> dict[str, str]:

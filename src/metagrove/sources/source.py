@@ -70,6 +70,11 @@ class Source(abc.ABC):
             The task. All tasks have arrays of the same shapes; smaller ones are padded and masked.
         """
 
+    @property
+    def num_classes(self) -> int:
+        """Number of training classes that `Task.classes` counts; 0 for a source whose tasks do not tell."""
+        return 0
+
     def validation_errors(self) -> list[str]:
         """List the problems of the settings, one line each.
 
