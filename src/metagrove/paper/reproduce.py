@@ -83,8 +83,8 @@ def prepared(budget: str, size: int | None) -> list[str]:
     """Return the names of the experiments whose data is prepared, and print those that are skipped."""
     found = []
     for name in EXPERIMENTS:
-        place = context_of(name, budget, size)
         try:
+            place = context_of(name, budget, size)
             for row in place.experiment.rows:
                 _ = run_of(row, row.seeds[0], without_search(place))[0].source.checksums
         except MetagroveError as error:

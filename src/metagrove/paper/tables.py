@@ -178,6 +178,8 @@ STUDY_TABLES: dict[str, tuple[Study, Callable[[Study], Cells]]] = {
     "aggregators": (Study("aggregators"), study_tables.errors),
     "aggregators-images": (Study("aggregators-images", size=32), study_tables.accuracies),
     "leave-one-out": (Study("leave-one-out", size=32), study_tables.leave_one_out),
+    "image-options": (Study("image-options", budget="trials", size=32), study_tables.options),
+    "image-combination": (Study("image-combination", budget="small", size=32), study_tables.options),
     "each-alone-studies": (Study("each-alone", size=32), study_tables.accuracies),
     "table1-seeds": (Study("table1", budget="paper"), study_tables.table1_seeds),
     "table2-studies": (Study("table2", size=32), study_tables.accuracies),

@@ -88,6 +88,11 @@ class Source(abc.ABC):
         """
         return self
 
+    @property
+    def num_classes(self) -> int:
+        """Number of training classes that `Task.classes` counts; 0 for a source whose tasks do not tell."""
+        return 0
+
     def validation_errors(self) -> list[str]:
         """List the problems of the settings, one line each.
 
