@@ -77,7 +77,7 @@ def random_episodes(size: int) -> Any:
     """Our tasks, from random images in place of a prepared pool's."""
     import jax.numpy as jnp
 
-    from metagrove.sources.images import Episodes
+    from metagrove.sources.episodes import Episodes
 
     return Episodes(
         images=jnp.asarray(random_pool(size).reshape(-1, size, size, 3)),

@@ -1,6 +1,5 @@
 """The command line, a thin layer over the package."""
 
-import contextlib
 import dataclasses
 import difflib
 import os
@@ -12,10 +11,11 @@ import tyro
 
 from metagrove.cli.adapt import Adapt, DoWork, Export, Predict
 from metagrove.cli.measure import BaselinesOf, Calibrate, Compare, Evaluate, Uncertainty
+from metagrove.cli.messages import complain, explain, flushed
 from metagrove.cli.options import FLAT, modernize
 from metagrove.compilation_cache import enable_compilation_cache
 from metagrove.devices import LostProcessError
-from metagrove.errors import STOPPED, MetagroveError, RunError, visible
+from metagrove.errors import STOPPED
 from metagrove.notes import set_verbosity
 from metagrove.paper.experiments import BudgetName
 from metagrove.terminal import discard_stdout, prepare_streams, say
@@ -241,39 +241,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         complain("interrupted")
         return STOPPED
-
-
-def flushed() -> bool:
-    """Whether standard output took all that was printed; a reader that has had enough is no error."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        discard_stdout()
-        return False
-    return True
-
-
-def complain(message: str) -> None:
-    """Print a message to standard error, if that is open."""
-    with contextlib.suppress(OSError):
-        print(f"metagrove: {visible(message)}", file=sys.stderr, flush=True)
-
-
-def explain(error: Exception) -> int:
-    """Print what went wrong, and return the exit code."""
-    if isinstance(error, MetagroveError):
-        complain(str(error))
-        return error.exit_code
-    if isinstance(error, MemoryError):
-        complain("there is not enough memory: close other programs, or ask for less at once")
-        return RunError.exit_code
-    if isinstance(error, OSError):
-        if error.filename is None:
-            discard_stdout()
-        complain(f"{error.filename or 'standard output'} could not be read or written ({error.strerror or error})")
-        return RunError.exit_code
-    complain(f"internal error, {type(error).__name__}: {error}; --debug shows the traceback")
-    return 1
 
 
 def dispatch(args: list[str]) -> int:
