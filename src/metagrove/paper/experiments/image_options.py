@@ -12,7 +12,7 @@ from metagrove.paper.experiments.kinds import Budget, Experiment, Row, Settings
 
 METHODS = {"MAML": "maml", "HSML-F": None, "ProtoNet": "protonet"}
 """Learner of each method; None for that of the preset, HSML."""
-HSML_F: Settings = IMAGE_SETTINGS["hsml-clusters-first"]
+HSML_F: Settings = IMAGE_SETTINGS["hsml-f"]
 OUTER_LR = {"MAML": 0.003, "HSML-F": 0.001, "ProtoNet": 0.003}
 """Initial β, with cosine decay, as in table 2."""
 
