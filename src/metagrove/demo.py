@@ -36,7 +36,7 @@ Next (after `. .venv/bin/activate`, if you came here by `make demo`)
 
 
 def demo(out: Path) -> bool:
-    """The whole tour. False if a person stopped it; run again, it goes on."""
+    """Run all steps of the demo. False if the user interrupted it; running it again resumes it."""
     console = TerminalConsole()
     console.print(FIRST.format(steps=STEPS), highlight=False, soft_wrap=True)
     try:

@@ -202,7 +202,7 @@ def parts_errors(config: Config) -> list[str]:
 
 
 def ways_errors(config: Config) -> list[str]:
-    """What keeps this learner from training tasks that have other ways than those at test."""
+    """List what prevents this learner from training on tasks with another number of classes than at test."""
     train, test = config.source.train_spec.y_dim, config.source.spec.y_dim
     if train == test or config.learner.any_ways:
         return []
@@ -210,7 +210,7 @@ def ways_errors(config: Config) -> list[str]:
 
 
 def training_errors(training: Training, *, fitted: bool = False) -> list[str]:
-    """What is wrong with the outer loop's settings, a line each; a learner with a fit needs no meta-steps after it."""
+    """List problems of the outer loop's settings; a learner with a fit needs no meta-steps after it."""
     counts = (
         *(() if fitted and training.steps == 0 else ("steps",)),
         "meta_batch",
@@ -234,7 +234,7 @@ def training_errors(training: Training, *, fitted: bool = False) -> list[str]:
 
 
 def growth_errors(config: Config) -> list[str]:
-    """What keeps this learner from growing as asked."""
+    """List what prevents this learner from growing as configured."""
     growth, learner = config.training.growth, config.learner
     if not growth.growth_window:
         return []

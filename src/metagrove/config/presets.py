@@ -23,6 +23,8 @@ from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
 from metagrove.sources.stream import Stream
 
+__all__ = ["IMAGE_HSML", "PRESETS", "SMALL_TRAINING", "default_learner", "preset"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Preset:

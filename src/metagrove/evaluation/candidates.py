@@ -31,7 +31,7 @@ CHUNK = 64
 COMMAND = "metagrove baselines"
 LABELS = {"hsml": "HSML", "maml": "MAML", "grove": "Grove", "blend": "blend"}
 STOPPED = "stopped"
-"""In place of an error: a person interrupted the training."""
+"""In place of an error: the user interrupted the training."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +144,7 @@ def blended(run: Run, found: Mapping[str, Run], predictions: Mapping[str, np.nda
 
 
 def predict_draws(run: Run, draws: Draws) -> np.ndarray:
-    """What a run predicts for the query rows of drawn tasks, (tasks * draws, n, y)."""
+    """Return the predictions of a run for the query rows of drawn tasks, shape (tasks * draws, n, y)."""
     support, query = draws.joined()
     count = len(support.x)
     found = []

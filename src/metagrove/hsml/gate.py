@@ -95,7 +95,7 @@ class TreeGate(eqx.Module):
         ]
 
     def contributions(self, placement: Placement) -> Float[Array, "nodes o"]:
-        """What each node adds to [s, t], which is their sum and b; of all nodes, the root is the last."""
+        """Return the contribution of each node to [s, t], which is their sum and b; the root is last."""
         parts = self.read(placement)
         return self.layer.linear(jax.scipy.linalg.block_diag(*parts))
 
@@ -201,13 +201,13 @@ class FiLMGate:
 
 
 def growth_errors(inputs: tuple[GateInput, ...]) -> list[str]:
-    """What keeps a hierarchy from growing under a gate that reads these inputs."""
+    """List what prevents a hierarchy from growing under a gate with these inputs."""
     fixed = "growth_window must be 0 where the gate reads the assignment: its input has one size"
     return [fixed] if "assignment" in inputs else []
 
 
 def input_errors(inputs: tuple[GateInput, ...]) -> list[str]:
-    """What is wrong with the inputs of a gate."""
+    """List the problems of the inputs of a gate."""
     return [] if inputs else ["gate_inputs must name at least one of task, root, assignment"]
 
 

@@ -88,7 +88,7 @@ def modulate(values: Float[Array, "n ..."], code: Float[Array, " _"], form: Modu
 
 
 def scale_and_shift(code: Float[Array, " _"], form: ModulationForm) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
-    """What a code does to each unit, as `modulate` does it to values."""
+    """Return the scale and shift of each unit that a code implies, as applied by `modulate`."""
     if form == "film":
         gamma, beta = jnp.split(code, 2)
         return 1 + gamma, beta

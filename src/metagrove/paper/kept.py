@@ -89,7 +89,7 @@ class Kept:
 
 
 def stored_search(record: SearchRecord) -> list:
-    """What identifies a search: preset, settings of all candidates, of their trainings, and the candidates."""
+    """Identity of a search: preset, settings of all candidates, of their trainings, and the candidates."""
     return [record.preset, record.base, record.trial, [one.settings for one in record.candidates]]
 
 

@@ -241,7 +241,7 @@ def streams(study: Study) -> Cells:
 
 
 def longer(study: Study) -> Cells:
-    """What 10,000 meta-steps change, for two rows that also have that budget, with cosine decay in both."""
+    """Table of the effect of 10,000 meta-steps, for two rows that also have that budget, with cosine decay in both."""
     labels = ("MAML, falling step, 1-shot", "HSML (clusters first), falling step, 1-shot")
     few = {row.label: result for row, result in study.rows() if result}
     many_study = dataclasses.replace(study, budget="small").read(study.results) if study.results else study

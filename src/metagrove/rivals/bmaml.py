@@ -25,6 +25,8 @@ from metagrove.losses import cross_entropy
 from metagrove.nets.ensemble import AbstractEnsemble
 from metagrove.task import Examples, Spec, Task, join
 
+__all__ = ["BMAML", "Particles", "squared_distances", "stein_direction"]
+
 
 class Particles(AbstractEnsemble):
     """M nets, every array with a first axis of M, and their log precisions. Predicts the mean over particles."""

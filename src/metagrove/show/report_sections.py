@@ -38,7 +38,7 @@ def result(told: ReportContext) -> Html | None:
 
 
 def measured_how(told: ReportContext) -> Html | None:
-    """Say what the baselines were measured on, if that differs from the other figures."""
+    """Describe the data of the baselines, if it differs from that of the other figures."""
     found = told.baselines
     if found is None or (found.num_draws * found.num_tasks, found.seed) == (told.num_tasks, told.seed):
         return None

@@ -11,6 +11,8 @@ from metagrove.errors import InputError
 from metagrove.tables.schema import Schema
 from metagrove.task import Spec, Split, Task
 
+__all__ = ["Source", "Steady", "TaskDraw", "TaskSchedule"]
+
 
 @runtime_checkable
 class TaskDraw(Protocol):
@@ -26,7 +28,7 @@ class TaskSchedule(Protocol):
     """A pytree module that says what draws the training tasks of each meta-step; compiled into the training step."""
 
     def at(self, step: Int[Array, ""]) -> TaskDraw:
-        """What draws the tasks of a meta-step."""
+        """Return an object that draws the tasks of a meta-step."""
         ...
 
 

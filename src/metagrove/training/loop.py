@@ -58,7 +58,7 @@ def train(
             are, at most one for each block of tasks.
 
     Returns:
-        True at the end, after all meta-steps or when `patience` ran out; False if a person stopped it, and the same
+        True at the end, after all meta-steps or when `patience` ran out; False if the user stopped it, and the same
         call with `resume` goes on.
     """
     check_config(config)

@@ -112,7 +112,7 @@ def begin_part(config: Config, meta: Meta, step: int) -> State:
 
 
 def end_fit(config: Config, state: State, tasks: TaskSchedule) -> tuple[Config, State]:
-    """What training goes on with after a phase before the first meta-step: the learner may have other clusters."""
+    """Return the state after a phase before the first meta-step; the learner may have other clusters."""
     step = int(state.step)
     part = part_at(config.learner, config.training, step - 1)
     first = tasks.at(jnp.zeros((), jnp.int32))

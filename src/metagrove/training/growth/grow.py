@@ -29,7 +29,7 @@ WORST = 0.25
 
 
 class Grown(NamedTuple):
-    """What training goes on with after a block: as it was, or with a cluster more."""
+    """The state with which training continues after a block, with one more cluster if it grew."""
 
     config: Config
     meta: Meta
@@ -89,7 +89,7 @@ def place_of_worst(
 
 
 def relative_change(before: Scores, after: Scores) -> float:
-    """How much answers changed: root mean square of the difference over that of the answers."""
+    """Return the relative change of predictions: root mean square of the difference over that of the predictions."""
     old, new = (np.asarray(scores.answers) for scores in (before, after))
     return float(np.sqrt(np.square(new - old).mean() / max(np.square(old).mean(), 1e-12)))
 
@@ -102,7 +102,7 @@ def as_grown(config: Config, clusters: tuple[int, ...]) -> Config:
 
 
 def clusters_of(config: Config) -> Json:
-    """What a checkpoint must say for `as_grown` to read it again."""
+    """Return the numbers of clusters that a checkpoint stores for `as_grown`."""
     return {"clusters": list(config.learner.clusters)} if config.learner.clusters else {}
 
 
