@@ -31,12 +31,12 @@ LIMIT = 120.0
 
 
 def tiny_config():
-    """A training of 30 blocks with a checkpoint after every second one."""
+    """A training of 10 blocks with a checkpoint after every second one."""
     import metagrove as mg
 
     learner = mg.MAML(net=mg.MLPNet(hidden=(4,), init_sd=0.3), inner_steps=1, first_order=True)
     training = mg.Training(
-        steps=60, meta_batch=2, outer_lr=0.02, log_every=2, validate_every=4, validation_tasks=4, max_eval_inner_steps=1
+        steps=20, meta_batch=2, outer_lr=0.02, log_every=2, validate_every=4, validation_tasks=4, max_eval_inner_steps=1
     )
     return mg.Config(mg.Functions(), learner, training)
 
@@ -248,6 +248,10 @@ class Suite:
             return
         shutil.rmtree(place)
 
+    def tell(self):
+        """Show progress on a terminal or in a log."""
+        print(f"{sum(self.done.values())} faults, {len(self.lost)} lost", file=sys.stderr, flush=True)
+
     def crash_points(self, every):
         """Die, or run out of space, at every n-th operation on files of all work."""
         for name, work in WORK.items():
@@ -260,6 +264,7 @@ class Suite:
                     if how == FULL and (code not in (0, 3) or "TRACEBACK" in log.read_text()):
                         self.lost.append(f"{place.name}: exit code {code}, {log.read_text()[-300:]}")
                     self.judge(name, place, f"{how} at an operation of {name}")
+                self.tell()
 
     def kills(self, count):
         """SIGKILL at random times of a training, several times until it comes to its end."""
@@ -274,6 +279,7 @@ class Suite:
                 if self.done["SIGKILL"] >= count:
                     break
             self.judge("train", place, "resumed after SIGKILLs")
+            self.tell()
 
     def duration(self):
         """Seconds of a training, without the start of its process."""

@@ -86,7 +86,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(files.tempfile, "mkstemp", read_only)
     with pytest.raises(RunError, match=r"Read-only file system\): choose a writable folder"):
         train(CONFIG, tmp_path)
-    assert not list(tmp_path.glob("*"))
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_a_clock_set_back_changes_nothing(whole, tmp_path, monkeypatch):
@@ -102,7 +102,7 @@ def test_a_clock_set_back_changes_nothing(whole, tmp_path, monkeypatch):
 
 
 def flip(content):
-    at = content.index(b'"step": 20') - 4
+    at = content.index(b'"step": 20') + 12
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
