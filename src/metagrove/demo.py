@@ -4,7 +4,8 @@ from pathlib import Path
 
 from metagrove.evaluation.hierarchy import measure_hierarchy
 from metagrove.evaluation.summaries import compare
-from metagrove.serve.run import Run, load, train
+from metagrove.serve.run import Run, load
+from metagrove.serve.train import train
 from metagrove.show.console import print_comparison, print_hierarchy
 from metagrove.show.figures import draw_all
 from metagrove.terminal import TerminalConsole

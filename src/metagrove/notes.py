@@ -1,4 +1,4 @@
-"""Lines for a person on standard error, as quiet or verbose as the logger "metagrove" is set.
+"""Messages to the user on standard error, at the level of the logger "metagrove".
 
 `metagrove --quiet` sets its level to WARNING, `--verbose` to DEBUG; in Python, `logging.getLogger("metagrove")` does.
 """

@@ -4,11 +4,12 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tyro
 
 from metagrove.errors import STOPPED, InputError
+from metagrove.files import Json
 from metagrove.terminal import say
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def all_tasks(kind: "Kind", run: str, tasks: Path, options: Adapt | Predict) -> 
     return 0
 
 
-def tell(about: dict[str, Any], as_json: bool) -> None:
+def tell(about: Json, as_json: bool) -> None:
     """Print a description of a task, as JSON or as lines."""
     from metagrove.serve.standing import described
 

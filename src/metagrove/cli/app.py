@@ -105,8 +105,8 @@ class Reproduce:
     """List the experiments and their measured run times."""
     budget: BudgetName = "paper"
     """paper: the paper's number of meta-steps; studies: 20,000 on functions and 3,000 with cosine decay on images,
-    without a search; small: 10,000, without a search; quick: a few minutes for each row; smoke: 20 meta-steps for each
-    row, to see that everything works."""
+    without a search; small: 10,000, without a search; trials: 2,500, for image-options alone; quick: a few minutes for
+    each row; smoke: 20 meta-steps for each row, to see that everything works."""
     workers: int = 1
     """Number of trainings at a time; several are pinned to a core each."""
     cluster: str | None = None
@@ -216,7 +216,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
     given = {flag: flag in args for flag in EVERYWHERE}
-    debug = given["--debug"]
     args = [arg for arg in args if arg not in EVERYWHERE]
     set_verbosity(quiet=given["--quiet"], verbose=given["--verbose"])
     enable_compilation_cache()
@@ -226,6 +225,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except SystemExit as ended:  # the help of a command, or arguments that cannot be parsed
+        if isinstance(ended.__context__, BrokenPipeError):  # rich makes it a SystemExit(1)
+            return 0
         return ended.code if flushed() and isinstance(ended.code, int) else 0
     except BrokenPipeError:  # whoever read the output, e.g. `head`, has had enough
         discard_stdout()
@@ -234,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(str(error))
         os._exit(error.exit_code)  # an orderly exit would wait for the process that is gone
     except Exception as error:
-        if debug:
+        if given["--debug"]:
             raise
         return explain(error)
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""metagrove evaluate, compare, baselines, calibrate and uncertainty: what measures a run that exists."""
+"""metagrove evaluate, compare, baselines, calibrate and uncertainty: commands that measure a trained run."""
 
 import dataclasses
 import json
@@ -99,7 +99,7 @@ class Uncertainty:
     """Measure how well the predicted uncertainty of runs agrees with their errors, on the same test tasks."""
 
     runs: Positional[tuple[str, ...]]
-    """Run folders or names of released models; of regression runs, of bmaml, platipus or llama."""
+    """Run folders or names of released models; of regression runs, of grove, bmaml, platipus or llama."""
     num_tasks: int = 2000
     """Number of test tasks."""
     seed: int = 0

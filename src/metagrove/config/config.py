@@ -1,4 +1,4 @@
-"""What a run is: a source, a learner and the settings of its training."""
+"""The configuration of a run: a source, a learner and the settings of its training."""
 
 import bisect
 import dataclasses
@@ -87,6 +87,9 @@ class Training:
     """Largest number of inner steps scored in validation and evaluation."""
     growth: Growth = Growth()
     """When clusters are added."""
+    pretrain_steps: int = 0
+    """Steps of supervised pretraining before all else: the base net classifies the images of training tasks among all
+    training classes, by a linear layer that is then removed. They are not meta-steps; 0 for none."""
     phases: tyro.conf.Suppress[tuple[Phase, ...]] = ()
     """Phases of the training, in order; without any, all is trained by the query loss from first to last."""
 
@@ -170,7 +173,7 @@ class Config:
         """
         if isinstance(words := settings.get("phases"), str):
             steps = settings.get("steps", self.training.steps)
-            settings = {**settings, "phases": tuple(Phase(**one) for one in read_phases(words, steps))}
+            settings = {**settings, "phases": tuple(read_phases(words, steps))}
         return replace_settings(self, settings)
 
 
@@ -224,7 +227,7 @@ def training_errors(training: Training, *, fitted: bool = False) -> list[str]:
         problems += ["every phase but the last must have at least one meta-step"]
     elif training.phases and sum(phase.steps for phase in training.phases[:-1]) >= training.steps:
         problems += [f"phases must end before the last of {training.steps} meta-steps"]
-    rates = ("outer_lr", "warmup_steps", "clip_norm", "patience")
+    rates = ("outer_lr", "warmup_steps", "clip_norm", "patience", "pretrain_steps")
     return problems + [
         f"{name} must be 0 or more, got {value}" for name in rates if not (value := getattr(training, name)) >= 0
     ]

@@ -1,4 +1,4 @@
-"""A config to plain data and back."""
+"""Conversion of a config to JSON data and back."""
 
 import dataclasses
 import typing

@@ -1,4 +1,4 @@
-"""Run folders of older formats: settings as they are called now.
+"""Migration of run folders of older formats to the current names of settings and arrays.
 
 Format 1 (version 0.1) had all of HSML's settings side by side, and other names for some settings and arrays.
 """
@@ -11,7 +11,6 @@ from metagrove.errors import InputError
 
 __all__ = ["RENAMED", "array_names_of_format_1", "migrate"]
 
-Json = dict[str, Any]
 RENAMED = {
     # settings that only have another name
     "tasks_in_flight": "task_chunk_size",
@@ -39,7 +38,7 @@ ARRAYS = (
 )
 
 
-def migrate(config: Mapping[str, Any], file_format: int) -> Json:
+def migrate(config: Mapping[str, Any], file_format: int) -> dict[str, Any]:
     """A config's plain data in the present format.
 
     Args:
@@ -96,7 +95,7 @@ def rename_settings(part: Any) -> Any:
     return renamed
 
 
-def group_hsml_settings(learner: Mapping[str, Any]) -> Json:
+def group_hsml_settings(learner: Mapping[str, Any]) -> dict[str, Any]:
     """HSML's settings of format 1, side by side, as those of its parts."""
     left = dict(learner)
     aggregator = left.pop("aggregator", "gru")

@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,6 +55,13 @@ class Job:
     """Number of trainings at a time, of clusters to select from and of baselines."""
 
 
+def divide_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Divide settings into those of the tables and those of the run."""
+    names = {field.name for field in dataclasses.fields(TableData)} - {"tasks", "target"}
+    of_tables = {key: as_tuple(key, value) for key, value in settings.items() if key in names}
+    return of_tables, {key: value for key, value in settings.items() if key not in names}
+
+
 def train_own(
     tasks: Any,
     *,
@@ -97,9 +104,7 @@ def train_own(
         >>> import metagrove as mg
         >>> run = mg.train_own("sensors.csv", task_column="sensor", target="y")  # doctest: +SKIP
     """
-    data_names = {field.name for field in dataclasses.fields(TableData)} - {"tasks", "target"}
-    data_settings = {key: as_tuple(key, value) for key, value in settings.items() if key in data_names}
-    others = {key: value for key, value in settings.items() if key not in data_names}
+    data_settings, others = divide_settings(settings)
     folder = Path(out) if out is not None else default_own_folder(learner, settings.get("seed", 0))
     path = tasks if isinstance(tasks, str | Path) else save_table(tasks, folder, resume=resume)
     data = TableData(tasks=str(path), target=as_tuple("target", target), **data_settings)
@@ -117,8 +122,7 @@ def train_own(
         command="metagrove.train_own(...)",
         workers=workers,
     )
-    run = run_job(job, print_note)
-    if run is None:
+    if (run := run_job(job, print_note)) is None:
         raise KeyboardInterrupt
     return run
 

@@ -11,12 +11,12 @@ import itertools
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from metagrove import files
 from metagrove.errors import InputError, RunError
+from metagrove.files import Json
 
 SPLITS = ("train", "validation", "test")
 OLD = ".old"
@@ -58,9 +58,7 @@ def folder_of(name: str, size: int, data: Path) -> Path:
     return data / f"{name}-{size}"
 
 
-def write(
-    folder: Path, name: str, images: np.ndarray, classes: list[tuple[str, str, int]], about: dict[str, Any]
-) -> None:
+def write(folder: Path, name: str, images: np.ndarray, classes: list[tuple[str, str, int]], about: Json) -> None:
     """Write both files into an existing folder; `classes` are (name, split, count) in the order of the images."""
     stored = create(folder, len(images), images.shape[1])
     stored[:] = images
@@ -78,7 +76,7 @@ def create(folder: Path, count: int, size: int) -> np.memmap:
     return np.lib.format.open_memmap(folder / "images.npy", mode="w+", dtype=np.uint8, shape=(count, size, size, 3))
 
 
-def seal(folder: Path, name: str, classes: list[tuple[str, str, int]], about: dict[str, Any]) -> None:
+def seal(folder: Path, name: str, classes: list[tuple[str, str, int]], about: Json) -> None:
     """Write index.json for the images.npy in the same folder."""
     entries, start = [], 0
     for class_name, split, count in classes:

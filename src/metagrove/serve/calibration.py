@@ -1,4 +1,4 @@
-"""How sure predictions are: intervals of values, temperature of probabilities; kept with a run as calibration.json.
+"""Calibration of predictions: intervals of values and the temperature of probabilities, stored as calibration.json.
 
 An interval is prediction ± quantile · scale(x), where the scale is one of
 

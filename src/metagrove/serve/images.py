@@ -1,4 +1,4 @@
-"""A person's images: a support set in class folders, and new ones to be classified, some at a time."""
+"""A user's images: a support set in class folders, and query images that are read in batches."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -68,7 +68,7 @@ def read_image(folder: Path, path: str, content: bytes, size: int) -> np.ndarray
     try:
         return decode(content, size).astype(np.float32) / 255
     except Exception as error:  # a damaged image makes Pillow raise nearly anything
-        raise InputError(f"{folder}/{path} cannot be read as an image ({error}): mend it or leave it out") from error
+        raise InputError(f"{folder}/{path} cannot be read as an image ({error}): replace it or leave it out") from error
 
 
 def is_image_file(path: Path) -> bool:

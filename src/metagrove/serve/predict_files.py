@@ -1,4 +1,4 @@
-"""Predictions for a file of rows or a folder of images, written as CSV: some rows at a time, whole or not at all."""
+"""Predictions for a file of rows or a folder of images, read in batches and written atomically as CSV."""
 
 import csv
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Fitted tasks from the folders that they were saved in."""
+"""Loading of saved fitted tasks."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a run serves: its own learner, or a baseline or blend that does better on validation tasks.
+"""The learner that a run serves: its own, or a baseline or blend with a better validation score.
 
 served.json          which one, beside run.json; without it, the run's own learner
 baselines/NAME/      each fitted baseline, a run folder like any other; or failed.json, why it could not be fitted
@@ -6,7 +6,6 @@ baselines/NAME/      each fitted baseline, a run folder like any other; or faile
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from metagrove import files
 from metagrove.config.config import Config, Training
@@ -64,7 +63,7 @@ def save_fitted_run(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise files.save_error(folder, error) from error
-    about: dict[str, Any] = {"step": 0, "validation": {"steps": 0}, "seconds": seconds, "variant": variant}
+    about = {"step": 0, "validation": {"steps": 0}, "seconds": seconds, "variant": variant}
     checkpoint.save(folder, "best", meta, about)
     config = to_json(Config(source, learner, FITTED))
     stored = {"format": files.FORMAT, "config": config, "provenance": folders.provenance(command)}

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from metagrove.errors import InputError, quoted, shortened
+from metagrove.files import Json
 from metagrove.tables.cells import days, numbers, refuse, texts
 from metagrove.task import Spec
 
@@ -158,7 +159,7 @@ class Schema:
             return np.asarray(std, np.float64)
         return np.asarray(std, np.float64) * np.array([[target.sd for target in self.targets]])
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Convert to JSON-compatible data."""
         return json.loads(json.dumps(dataclasses.asdict(self)))
 

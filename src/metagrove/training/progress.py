@@ -1,11 +1,10 @@
-"""What a person sees while training: a bar on a terminal, a plain line now and then elsewhere.
+"""Training progress: a progress bar on a terminal, periodic lines elsewhere.
 
 The first block of meta-steps compiles, so that its speed says nothing about the time left.
 """
 
 import sys
 import time
-from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
@@ -34,8 +33,8 @@ class Progress:
             console=self.console,
             disable=is_quiet() or not self.console.is_terminal,
         )
-        fields: dict[str, Any] = {"loss": float("nan"), "rate": "-", "left": ""}
-        self.row = self.bar.add_task("", total=total - begin, completed=start - begin, **fields)
+        done = start - begin
+        self.row = self.bar.add_task("", total=total - begin, completed=done, loss=float("nan"), rate="-", left="")
         self.last_line = time.monotonic()
         if start < total:
             self.note(COMPILING)

@@ -1,4 +1,4 @@
-"""What a run writes down while it is trained: a line of metrics.jsonl for each block, and its progress in last.json."""
+"""Records of training: a line of metrics.jsonl for each block, and the progress in last.json."""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,4 @@
-"""What is done when a detector calls for growth: one more first-level cluster, and a record of it."""
+"""Growth after a detection: one more first-level cluster, and a record of the event."""
 
 import dataclasses
 from typing import Any, NamedTuple
