@@ -9,7 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from metagrove.files import Json, from_json
-from metagrove.paper import claims, image_tables, method_tables, own_tables, stream_tables, study_tables, table1
+from metagrove.paper import (
+    claims,
+    image_tables,
+    method_tables,
+    mini_imagenet_table,
+    own_tables,
+    stream_tables,
+    study_tables,
+    table1,
+)
 from metagrove.paper.names import display_name
 from metagrove.paper.results import ExperimentResult, read_result
 from metagrove.paper.study_tables import Study
@@ -122,7 +131,7 @@ EXPERIMENT_TABLES: dict[str, tuple[str, Callable[[ExperimentResult], Cells]]] = 
     "table2-cost": ("table2-small-32", image_tables.costs),
     "table2-curves": ("table2-small-32", image_tables.curves),
     "each-alone": ("each-alone-small-32", image_tables.alone),
-    "mini-imagenet": ("mini-imagenet-small-32", image_tables.mini_imagenet),
+    "mini-imagenet-small": ("mini-imagenet-small-32", image_tables.accuracies),
     "continual-toy": ("continual-toy", stream_tables.errors),
     "continual-toy-growth": ("continual-toy", stream_tables.events),
     "continual-toy-transfer": ("continual-toy", stream_tables.transfers),
@@ -168,6 +177,8 @@ STUDY_TABLES: dict[str, tuple[Study, Callable[[Study], Cells]]] = {
     "continual-toy-return": (Study("continual-toy-return"), study_tables.streams),
     "continual-images-studies": (Study("continual-images", size=32), study_tables.accuracies),
     "longer": (Study("table2", size=32), study_tables.longer),
+    "mini-imagenet": (Study("mini-imagenet", size=32), mini_imagenet_table.methods),
+    "mini-imagenet-trials": (Study("mini-imagenet", size=32), mini_imagenet_table.trials),
 }
 """Tables of experiments that show every row, also what is not trained yet."""
 THEORY_TABLES: dict[str, Callable[[TheoryResult], Cells]] = {
