@@ -98,7 +98,7 @@ class Uncertainty:
     """Measure how well the predicted uncertainty of runs agrees with their errors, on the same test tasks."""
 
     runs: Positional[tuple[str, ...]]
-    """Run folders or names of released models; of regression runs, of bmaml, platipus or llama."""
+    """Run folders or names of released models; of regression runs, of bmaml, platipus, llama or grove."""
     num_tasks: int = 2000
     """Number of test tasks."""
     seed: int = 0

@@ -72,7 +72,7 @@ def measure_calibration(run: Run | str | Path, *, num_tasks: int = 2000, seed: i
 
     Args:
         run: A run, its folder, or the name of a released model. A regression run needs a learner with a standard
-            deviation: BMAML, PLATIPUS or LLAMA; a classifier may be any.
+            deviation: BMAML, PLATIPUS, LLAMA or Grove; a classifier may be any.
         num_tasks: Number of test tasks.
         seed: Random seed of the test tasks.
 
@@ -94,7 +94,7 @@ def measure_calibration(run: Run | str | Path, *, num_tasks: int = 2000, seed: i
         nll, coverage, ece = of_classes(answers)
     elif answers.std is None:
         raise InputError(
-            f"{learner_name(run)} predicts no standard deviation: calibrate runs of bmaml, platipus or llama"
+            f"{learner_name(run)} predicts no standard deviation: measure runs of bmaml, platipus, llama or grove"
         )
     else:
         nll, coverage, ece = of_values(answers)
