@@ -8,7 +8,8 @@ from metagrove.config.config import Config, Growth, Training
 from metagrove.config.presets import preset
 from metagrove.errors import DivergedError, InputError, MetagroveError, RunError
 from metagrove.grove import Grove
-from metagrove.hsml.cluster import Clustering, DistanceClusters
+from metagrove.hsml.cluster import DistanceClusters
+from metagrove.hsml.clustering import Clustering
 from metagrove.hsml.embed import AttentionEmbedding, Embedding, NoEmbedding, PoolingEmbedding, RecurrentEmbedding
 from metagrove.hsml.evidence import EvidenceClusters
 from metagrove.hsml.found import FoundClusters
@@ -43,7 +44,8 @@ from metagrove.rivals.scratch import Scratch
 from metagrove.rivals.snail import SNAIL
 from metagrove.serve.fitted_task import FittedTask
 from metagrove.serve.fitted_tasks import FittedTasks
-from metagrove.serve.run import Run, load, train
+from metagrove.serve.run import Run, load
+from metagrove.serve.train import train
 from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
 from metagrove.sources.source import Source

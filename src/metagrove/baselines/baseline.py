@@ -1,4 +1,4 @@
-"""What baselines have in common: a learner whose meta-parameters are fitted to data at once, without meta-steps."""
+"""The base class of baselines: a learner whose meta-parameters are fitted to data at once, without meta-steps."""
 
 import dataclasses
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""What a run is: a source, a learner and the settings of its training."""
+"""The configuration of a run: a source, a learner and the settings of its training."""
 
 import bisect
 import dataclasses
@@ -12,6 +12,7 @@ from jaxtyping import ArrayLike
 from metagrove.adam import cosine_decay, linear_decay, scale_by_aged_adam
 from metagrove.config.phases import read_phases
 from metagrove.config.settings import replace_settings
+from metagrove.config.validate import part_errors, setting_errors
 from metagrove.errors import InputError, check_at_least_one
 from metagrove.learner import GrowthStart, Learner, Phase
 from metagrove.losses import metric_of
@@ -169,12 +170,14 @@ class Config:
         """
         if isinstance(words := settings.get("phases"), str):
             steps = settings.get("steps", self.training.steps)
-            settings = {**settings, "phases": tuple(Phase(**one) for one in read_phases(words, steps))}
+            settings = {**settings, "phases": tuple(read_phases(words, steps))}
         return replace_settings(self, settings)
 
 
 def check_config(config: Config) -> None:
     """Refuse settings that cannot work, all of them at once."""
+    if wrong := setting_errors(Training, config.training, "training") + parts_errors(config):
+        raise InputError("; ".join(wrong))
     net: Any = getattr(config.learner, "net", None)
     problems = (
         training_errors(config.training, fitted=bool(config.learner.phases()))
@@ -187,6 +190,12 @@ def check_config(config: Config) -> None:
     if problems:
         raise InputError("; ".join(problems))
     config.source.begins(config.training.steps)  # refuses a timetable that does not fit the number of meta-steps
+
+
+def parts_errors(config: Config) -> list[str]:
+    """What is wrong with the types and sizes of the settings of source and learner, unless they are a user's own."""
+    parts = (("source", Source, config.source), ("learner", Learner, config.learner))
+    return [line for kind, base, part in parts for line in part_errors(kind, base, part, kind) or []]
 
 
 def ways_errors(config: Config) -> list[str]:

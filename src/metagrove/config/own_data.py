@@ -1,4 +1,4 @@
-"""A config that fits a person's data: base net and clusters sized to the number of tasks and columns."""
+"""A config for a user's own data: base net and clusters sized to the number of tasks and columns."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Everything that has a name in a config: learners, sources, base nets, parts of HSML, losses.
+"""Registries of everything that a config refers to by name: learners, sources, base nets, parts of HSML, losses.
 
 Other packages add learners, sources and parts through the entry point groups of `GROUPS`.
 """
@@ -70,7 +70,6 @@ __all__ = [
 LEARNER_GROUPS: dict[str, dict[str, type[Learner]]] = {
     "gradient-based": {
         "hsml": HSML,
-        "grove": Grove,
         "maml": MAML,
         "meta-sgd": MetaSGD,
         "mt-net": MTNet,
@@ -87,7 +86,7 @@ LEARNER_GROUPS: dict[str, dict[str, type[Learner]]] = {
         "map-dlm": MAPDLM,
     },
     "recurrent": {"snail": SNAIL, "meta-lstm": MetaLSTM},
-    "Bayesian": {"bmaml": BMAML, "platipus": PLATIPUS, "llama": LLAMA},
+    "Bayesian": {"grove": Grove, "bmaml": BMAML, "platipus": PLATIPUS, "llama": LLAMA},
     "baselines": {"neural-process": NeuralProcess, "scratch": Scratch},
 }
 """The package's learners by name, in the groups in which `metagrove list` shows them."""

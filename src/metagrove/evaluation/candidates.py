@@ -1,4 +1,4 @@
-"""What can be served: the run, other trained learners and fitted baselines, each a run; their predictions for draws."""
+"""Candidates for serving: the run, other trained learners and fitted baselines, and their predictions for draws."""
 
 import dataclasses
 import time

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.hsml.cluster import Placement
+from metagrove.hsml.clustering import Placement
 from metagrove.learner import Predictor
 from metagrove.nets.gate import GateForm, GateLayer, apply_gate
 from metagrove.nets.layers import require_layers

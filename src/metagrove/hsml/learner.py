@@ -14,7 +14,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.hsml.cluster import DistanceClusters, Hierarchy, Placement
+from metagrove.hsml.cluster import DistanceClusters, Hierarchy
+from metagrove.hsml.clustering import Placement
 from metagrove.hsml.embed import (
     AttentionEmbedding,
     Embedder,
@@ -23,7 +24,8 @@ from metagrove.hsml.embed import (
     PoolingEmbedding,
     RecurrentEmbedding,
 )
-from metagrove.hsml.evidence import EvidenceClusters, EvidenceHierarchy
+from metagrove.hsml.evidence import EvidenceClusters
+from metagrove.hsml.evidence_hierarchy import EvidenceHierarchy
 from metagrove.hsml.found import FoundClusters, FoundHierarchy
 from metagrove.hsml.gate import FiLMGate, IdentityGate, NodeGate, NoGate, ParameterGate, TaskFiLM, TaskGate, TreeGate
 from metagrove.hsml.grow import grow
@@ -103,7 +105,7 @@ class HSML(GradientLearner):
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> HSMLMeta:
         keys = jax.random.split(key, 5)
-        net = self.net(spec, key=keys[0])
+        net = self.make_net(spec, key=keys[0])
         cluster = self.cluster(self.embed.task_dim, spec=spec, key=keys[3])
         gate = self.draw_gate(net, cluster, key=keys[4])
         return HSMLMeta(net=net, embed=self.embed(spec, key=keys[1:3]), cluster=cluster, gate=gate)

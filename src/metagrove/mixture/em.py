@@ -1,4 +1,4 @@
-"""Fitting a mixture on fixed features by EM, in double precision: seconds where stochastic gradients take minutes.
+"""Fitting a mixture on fixed features by EM, in double precision.
 
 A task's rows enter through G = ΦᵀΦ, b = Φᵀy and c = yᵀy alone. With W ~ N(m_k, Σ_k) in cluster k and noise s:
 

@@ -1,4 +1,4 @@
-"""Features φ(x) of a row of inputs, the constant among them: what a linear model over functions is linear in.
+"""Features φ(x) of a row of inputs, including the constant, for a linear model over functions.
 
 Each is a small module `phi(x: (n, d)) -> (n, f)`. Inputs are first brought to unit scale by a shift and a scale taken
 from training rows, which no gradient changes. With several inputs the fixed bases are additive:

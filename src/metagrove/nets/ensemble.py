@@ -1,4 +1,4 @@
-"""Several nets as one predictor: the mean of their predictions, and how far they disagree.
+"""Several nets as one predictor: the mean of their predictions, and their standard deviation.
 
 values:         mean = 1/M Σ fₘ(x),   std² = variance over m of fₘ(x) + 1/γ,   γ the noise precision
 classes:        p(y | x) = 1/M Σ pₘ(y | x),   std of pₘ over m

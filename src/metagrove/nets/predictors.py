@@ -1,4 +1,4 @@
-"""What a predictor, or a net in it, may offer beyond being called; `serve` and `evaluate` ask for nothing else.
+"""Optional interfaces of a predictor, or of a net in it; `serve` and `evaluation` rely on no others.
 
 - `bind_support`: it normalises by statistics of a set, and says how it takes those of a support set;
 - `std`: it knows the standard deviation of its predictions;

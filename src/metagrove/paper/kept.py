@@ -43,8 +43,15 @@ class Kept:
         seeds = tuple(seed for seed in row.seeds if self._of_seed(row, seed) is None)
         return [dataclasses.replace(row, seeds=seeds)] if seeds else []
 
-    def merge(self, rows: list[Row], evaluated: list[RowResult]) -> list[RowResult]:
-        """The rows of an experiment in its order: what was evaluated now, and else what the result had."""
+    def merge(self, rows: list[Row], evaluated: list[RowResult], *, complete: bool) -> list[RowResult]:
+        """The rows of an experiment in its order: what was evaluated now, and else what the result had.
+
+        Args:
+            rows: Rows of the experiment.
+            evaluated: Those that were evaluated now, with the seeds that were.
+            complete: Whether all rows are trained. If not, what was measured with other settings stays until a
+                training replaces it.
+        """
         new = {row.label: row for row in evaluated}
         merged = []
         for row in rows:
@@ -52,7 +59,10 @@ class Kept:
             seeds = [one for seed in row.seeds if (one := fresh.get(seed) or self._of_seed(row, seed)) is not None]
             if seeds:
                 merged.append(with_seeds(new.get(row.label) or self.rows[row.label], seeds))
-        return merged
+            elif not complete and row.label in self.rows:
+                merged.append(self.rows[row.label])
+        labels = {row.label for row in rows}
+        return merged + [one for label, one in self.rows.items() if not (complete or label in labels)]
 
     def trials_of(self, rows: list[Row], trained: list[RowResult]) -> dict[str, list[Trial]]:
         """The candidates of the rows that are not trained: those trained here, and else what the result had."""

@@ -60,7 +60,7 @@ def reproduce(
         command += ("" if size is None else f" --size {size}") + ("" if train else " --no-train")
         result = evaluate(trained if only == "*" else [], place, command)
         if only == "*":
-            merged = kept[name].merge(rows[name], result.rows)
+            merged = kept[name].merge(rows[name], result.rows, complete=train)
             result = dataclasses.replace(result, rows=merged, trials=kept[name].trials_of(rows[name], merged))
             write_result(result, place, out, release)
         results.append(result)

@@ -11,6 +11,7 @@ from pathlib import Path
 from metagrove.files import Json, from_json
 from metagrove.paper import (
     claims,
+    hierarchy_tables,
     image_tables,
     method_tables,
     mini_imagenet_table,
@@ -19,6 +20,7 @@ from metagrove.paper import (
     study_tables,
     table1,
 )
+from metagrove.paper.cells import error, with_ci
 from metagrove.paper.names import display_name
 from metagrove.paper.results import ExperimentResult, read_result
 from metagrove.paper.study_tables import Study
@@ -45,15 +47,15 @@ def toy(result: ExperimentResult) -> Cells:
     rows = []
     for row in result.rows:
         many, few = row.chosen.evaluation, row.chosen.evaluation_4000
-        std = f" ± {row.sd_over_seeds:.3f} ({len(row.seeds)})" if row.sd_over_seeds is not None else " (1)"
+        mean, std = row.mean_over_seeds, row.sd_over_seeds
         rows.append(
             [
                 row.label,
                 row.paper or "",
-                f"{few.value:.3f} ± {few.value_ci95:.3f}",
-                f"{many.value:.3f} ± {many.value_ci95:.3f}",
-                f"{row.mean_over_seeds:.3f}{std}",
-                f"{many.by_step[5]:.3f} / {many.by_step[10]:.3f}",
+                with_ci(few.value, few.value_ci95),
+                with_ci(many.value, many.value_ci95),
+                f"{error(mean) if std is None else with_ci(mean, std)} ({len(row.seeds)})",
+                f"{error(many.by_step[5])} / {error(many.by_step[10])}" if len(many.by_step) > 10 else "no inner steps",
                 f"{many.clustering.nmi:.2f}" if many.clustering else "",
             ]
         )
@@ -65,7 +67,7 @@ def by_family(result: ExperimentResult) -> Cells:
     best = {row.label: row.chosen.evaluation for row in result.rows}
     families = next(iter(best.values())).by_family
     return [["", *families]] + [
-        [label, *(f"{one.by_family[family].by_step[one.steps]:.3f}" for family in families)]
+        [label, *(error(one.by_family[family].by_step[one.steps]) for family in families)]
         for label, one in best.items()
     ]
 
@@ -121,6 +123,9 @@ def image_statistics(result: Json) -> Cells:
 EXPERIMENT_TABLES: dict[str, tuple[str, Callable[[ExperimentResult], Cells]]] = {
     "toy": ("toy", toy),
     "toy-by-family": ("toy", by_family),
+    "hierarchy": ("toy", hierarchy_tables.errors),
+    "hierarchy-measures": ("toy", hierarchy_tables.measures),
+    "hierarchy-goals": ("toy", hierarchy_tables.goals),
     "table1": ("table1", table1.errors),
     "table1-short": ("table1", table1.short),
     "table1-by-family": ("table1", table1.by_family),
@@ -151,6 +156,9 @@ BENCHMARK_TABLES: dict[str, tuple[str, Callable[[Json], Cells]]] = {
     "image-alarms": ("image-alarms", stream_tables.false_alarms),
     "growth-cost": ("benchmark-growth", stream_tables.cost),
     "false-alarms": ("false-alarms", stream_tables.false_alarms),
+    "grouped-errors": ("grouped-tables", own_tables.grouped_errors),
+    "grouped-ratios": ("grouped-tables", own_tables.grouped_ratios),
+    "grouped-sets": ("grouped-tables", own_tables.grouped_sets),
     "gapminder": ("gapminder", own_tables.gapminder),
     "gapminder-differences": ("gapminder", own_tables.gapminder_differences),
     "gapminder-search": ("gapminder", own_tables.gapminder_search),

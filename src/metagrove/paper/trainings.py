@@ -16,7 +16,7 @@ from metagrove.files import Json
 from metagrove.losses import best_of, metric_of
 from metagrove.paper.experiments import Budget, Experiment, Row, Search, Settings
 from metagrove.paper.results import SearchRecord, Trial
-from metagrove.serve.run import default_folder
+from metagrove.serve.train import default_folder
 from metagrove.training import folders
 from metagrove.training.jobs import TrainJob
 from metagrove.training.records import BestCheckpoint

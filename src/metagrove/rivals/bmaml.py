@@ -10,7 +10,7 @@ posterior: Gaussian noise of precision γ, Gaussian weights of precision λ, Gam
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -42,6 +42,8 @@ class BMAML(GradientLearner):
 
     From Bayesian Model-Agnostic Meta-Learning (Yoon et al. 2018). The prediction is the mean over particles.
     """
+
+    takes: ClassVar[tuple[str, ...]] = ()
 
     inner_lr: float = 0.03
     """Inner learning rate (α), the step along φ."""

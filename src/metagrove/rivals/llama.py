@@ -14,7 +14,7 @@ Prior precision τ and noise precision γ are fitted to the queries of training 
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -95,6 +95,8 @@ class LLAMA(GradientLearner):
 
     From Recasting Gradient-Based Meta-Learning as Hierarchical Bayes (Grant et al. 2018).
     """
+
+    takes: ClassVar[tuple[str, ...]] = ()
 
     curvature_weight: float = 1e-6
     """Weight (η) of the log determinant in the meta-loss."""

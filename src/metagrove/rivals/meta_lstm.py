@@ -9,7 +9,7 @@ update:                    θₜ = σ(f̃ₜ) θₜ₋₁ - σ(ĩₜ) ∇L
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -73,6 +73,8 @@ class MetaLSTM(GradientLearner):
     From Optimization as a Model for Few-Shot Learning (Ravi & Larochelle 2017). It is always first-order.
     """
 
+    takes: ClassVar[tuple[str, ...]] = ("head", "adapts")
+
     inner_steps: int = 12
     """Number of updates in training, each on the whole support set."""
     hidden_dim: int = 20
@@ -87,7 +89,7 @@ class MetaLSTM(GradientLearner):
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> MetaLSTMMeta:
         net_key, cell_key, forget_key, step_key = jax.random.split(key, 4)
         return MetaLSTMMeta(
-            net=self.net(spec, key=net_key),
+            net=self.make_net(spec, key=net_key),
             cell=small_cell(self.hidden_dim, key=cell_key),
             forget=Gate(self.hidden_dim, FORGET_BIAS, key=forget_key),
             step=Gate(self.hidden_dim, self.step_bias, key=step_key),

@@ -9,7 +9,7 @@ fitted to the query errors of training tasks, which changes nothing else.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -45,6 +45,8 @@ class PLATIPUS(GradientLearner):
 
     From Probabilistic Model-Agnostic Meta-Learning (Finn et al. 2018). The prediction is the mean over samples.
     """
+
+    takes: ClassVar[tuple[str, ...]] = ()
 
     samples: int = 10
     """Number of samples at test (M)."""

@@ -1,4 +1,4 @@
-"""`metagrove.adapt`: a run, by name or in hand, fitted to a new task."""
+"""`metagrove.adapt`: adapt a run, given by name or as an object, to a new task."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""scikit-learn's manners: `fit` adapts a run to a new task from a few rows, `predict` is for others of that task.
+"""Estimators that follow the scikit-learn API: `fit` adapts a run to a new task, `predict` serves other rows of it.
 
 Without a run they learn from those rows alone, by a ridge-penalised linear fit: the baseline for a run.
 """

@@ -1,4 +1,4 @@
-"""A run fitted to one task: what Python, the estimators and the shell commands all hold in hand.
+"""A run fitted to one task: the class that Python, the estimators and the shell commands share.
 
 Array in, array out: `predict` of an array gives an array in the net's units (of a run on tables, standardised ones),
 of a classifier log-probabilities. Table in, columns out: of a path, a DataFrame or a mapping of columns it gives a
@@ -19,6 +19,7 @@ import numpy as np
 
 from metagrove import files
 from metagrove.errors import InputError
+from metagrove.files import Json
 from metagrove.learner import Predictor
 from metagrove.nets.predictors import HasStd, Statistics
 from metagrove.serve.calibration import COVERAGE, TaskCalibration
@@ -60,7 +61,7 @@ class FittedTask:
         ['y', 'y_lower', 'y_upper']
     """
 
-    learner: dict[str, Any]
+    learner: Json
     """The learner's settings as plain data."""
     spec: Spec
     schema: Schema
@@ -68,7 +69,7 @@ class FittedTask:
     predictor: Predictor
     support_size: int
     """Rows of the support set with its padding."""
-    about: dict[str, Any]
+    about: Json
     """The task's rows, clusters, the known tasks most like it; see `standing`."""
     ignored: tuple[str, ...] | None = ()
     """Columns that may stand in a file and are not read; None if that is any."""
@@ -250,7 +251,7 @@ class FittedTask:
             raise files.save_error(path, error) from error
         checkpoint.save(path, "adapted", self.predictor, self.to_json())
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return everything but the arrays of the predictor as plain data.
 
         Returns:
@@ -277,5 +278,5 @@ def refuse_not_finite(columns: Mapping[str, np.ndarray], queries: QueryRows) -> 
             at = int(np.flatnonzero(~np.isfinite(values))[0])
             row = at if queries.rows is None else int(queries.rows[at])
             raise InputError(
-                f"{queries.where}, row {row}: {name!r} cannot be predicted, its inputs lie too far out: mend them"
+                f"{queries.where}, row {row}: {name!r} cannot be predicted, its inputs are too large: correct them"
             )

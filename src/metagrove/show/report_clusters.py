@@ -1,6 +1,6 @@
 """Sections of the report about clusters: the tree with a card for each node, the assignments, the map of tasks."""
 
-from metagrove.evaluation.hierarchy import node_name
+from metagrove.evaluation.agreement import node_name
 from metagrove.show import report_tree as trees
 from metagrove.show.report_context import ReportContext, section
 from metagrove.show.report_data import fit, spread_out, typical

@@ -3,7 +3,8 @@
 import jax
 import numpy as np
 
-from metagrove.evaluation.hierarchy import HierarchyMeasures, LevelAgreement, in_words
+from metagrove.evaluation.agreement import LevelAgreement
+from metagrove.evaluation.hierarchy import HierarchyMeasures, in_words
 from metagrove.learner import ClusterFunctions
 from metagrove.show.report_data import Look
 from metagrove.show.report_html import Html, join, number, percent, table, tag, with_ci

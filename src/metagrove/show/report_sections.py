@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from metagrove.evaluation.hierarchy import node_name
+from metagrove.evaluation.agreement import node_name
 from metagrove.files import as_json
 from metagrove.show import report_charts as charts
 from metagrove.show.report_about import about

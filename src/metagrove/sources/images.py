@@ -87,6 +87,22 @@ class Images(Source):
         """Shapes of inputs and targets in training, which may have other ways than at test."""
         return Spec(x_shape=self.spec.x_shape, y_dim=self.train_ways or self.ways)
 
+    def with_test_ways(self) -> "Images":
+        """Return the source whose training tasks have as many classes as its test tasks.
+
+        Returns:
+            The source with `train_ways` 0.
+        """
+        return dataclasses.replace(self, train_ways=0)
+
+    def as_at_test(self) -> "Images":
+        """Return the source without the settings that change training tasks alone.
+
+        Returns:
+            The source, which draws the same test tasks.
+        """
+        return dataclasses.replace(self, queries=self.test_queries, train_ways=0, train_shots=0, augment=False)
+
     @property
     def family_names(self) -> tuple[str, ...]:
         """Names of the datasets, in the order of `Task.family`."""

@@ -1,4 +1,4 @@
-"""Where tasks come from."""
+"""The interface of task sources."""
 
 import abc
 import dataclasses
@@ -69,6 +69,22 @@ class Source(abc.ABC):
         Returns:
             The task. All tasks have arrays of the same shapes; smaller ones are padded and masked.
         """
+
+    def with_test_ways(self) -> "Source":
+        """Return the source whose training tasks have as many classes as its test tasks.
+
+        Returns:
+            The source; by default the same.
+        """
+        return self
+
+    def as_at_test(self) -> "Source":
+        """Return the source without the settings that change training tasks alone.
+
+        Returns:
+            The source; it is equal for two sources that draw the same test tasks. By default the same.
+        """
+        return self
 
     def validation_errors(self) -> list[str]:
         """List the problems of the settings, one line each.
@@ -237,6 +253,19 @@ class Source(abc.ABC):
             InputError: If the tasks of the source have no names.
         """
         raise InputError(f"the tasks of {type(self).__name__} have no names: draw one of the {split} split with a key")
+
+    def whole_tasks(self, split: Split, num_tasks: int) -> Task | None:
+        """Return all rows of up to so many tasks of a split.
+
+        Args:
+            split: "train", "validation" or "test".
+            num_tasks: Largest number of tasks.
+
+        Returns:
+            The tasks, with a leading axis; None if tasks are drawn without end.
+        """
+        del split, num_tasks
+        return None
 
     def curve(self, key: PRNGKeyArray, x: Float[Array, "n 1"]) -> Float[Array, "n 1"] | None:
         """Evaluate the function of a task at any points.

@@ -3,7 +3,7 @@
 The timetable is plain data and never depends on the model. A line of it says from when on which families are drawn:
 
     0: sinusoid line                      from the start
-    15000: sinusoid line quadratic        from an iteration on
+    15000: sinusoid line quadratic        from a meta-step on
     3/7: sinusoid line*2 quadratic        from a fraction of the budget on; lines twice as often as the source has them
 """
 

@@ -1,4 +1,4 @@
-"""Which part of the training a step belongs to: a phase before the first meta-step, or the meta-steps themselves.
+"""The phase of training that a step belongs to: one before the first meta-step, or the meta-steps themselves.
 
 A learner may be fitted before its first meta-step (`Learner.phases`). Steps of such a fit have numbers below 0: a fit
 of 3,000 steps runs from step -3,000 to step 0, where the meta-steps of the query loss begin. So one number says how far

@@ -1,4 +1,4 @@
-"""How good a learner is on fresh tasks, after every number of inner steps; and two learners on the same tasks."""
+"""Scores of a learner on new tasks after every number of inner steps, and paired comparisons of two learners."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -116,7 +116,7 @@ def join_scores(parts: Sequence[Scores]) -> Scores:
 
 
 def ci95(values: np.ndarray) -> np.ndarray:
-    """Half the width of the 95 % confidence interval of the mean over tasks, 1.96·sd/√n."""
+    """Half the width of the 95 % confidence interval of the mean over tasks, 1.96·std/√n."""
     if values.shape[0] < 2:
         return np.full(values.shape[1:], np.nan)
     return np.asarray(1.96 * values.std(0, ddof=1) / np.sqrt(values.shape[0]))

@@ -1,4 +1,4 @@
-"""Run jobs side by side: on the cores of this machine, or on a Dask cluster that shares its files."""
+"""Run jobs in parallel: on the cores of this machine, or on a Dask cluster that shares its files."""
 
 import contextlib
 import itertools

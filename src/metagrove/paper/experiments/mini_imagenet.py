@@ -1,6 +1,6 @@
 """MiniImagenet (appendix D): every method of the paper's table, two settings of each selected on validation tasks."""
 
-from metagrove.paper.experiments.images import IMAGE_BUDGETS, IMAGE_EXPERIMENT, IMAGE_SETTINGS, OUR_HSML
+from metagrove.paper.experiments.images import HSML_A, IMAGE_BUDGETS, IMAGE_EXPERIMENT, IMAGE_SETTINGS
 from metagrove.paper.experiments.kinds import Budget, Experiment, Row, Search, Settings
 
 PRESET = "mini-imagenet-1shot"
@@ -40,7 +40,7 @@ METHODS: dict[str, tuple[str, str | None, Settings, tuple[Settings, ...]]] = {
     "ProtoNet": ("protonet", "46.61 ± 0.78", {}, RATES),
     "MAML": ("maml", "48.70 ± 1.84", {}, RATES),
     "HSML": ("hsml", "50.38 ± 1.85", {}, RATES),
-    "HSML (ours)": ("hsml", None, OUR_HSML, RATES),
+    "HSML (ours)": ("hsml", None, HSML_A, RATES),
     "mAP-DLM": ("map-dlm", "49.82 ± 0.78", {"train_ways": 8, "queries": 7}, RATES),
     "Matching networks": ("matching-net", "43.56 ± 0.34", {}, RATES),
     "Matching networks, FCE": ("matching-net-fce", "43.56 ± 0.34", {}, RATES),

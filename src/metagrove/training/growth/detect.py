@@ -1,4 +1,4 @@
-"""Noticing that the tasks have changed. A detector is shown every block of training and answers with a cause, or None.
+"""Detection of changes in the tasks. A detector sees every block of training and returns a cause of growth, or None.
 
 `ratio` (paper, section 4.3) compares the training score of two windows: the loss as it is trained, ξ·L_r included, or
 the accuracy of a classifier. `novelty`, beyond the paper, compares the embeddings of two sets of tasks under one model,

@@ -1,4 +1,4 @@
-"""What is done when a detector calls for growth: one more first-level cluster, and a record of it."""
+"""Growth after a detection: one more first-level cluster, and a record of the event."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.config.config import Config
+from metagrove.errors import RunError
 from metagrove.files import Json
 from metagrove.keys import key_for
 from metagrove.learner import Info, Learner, Meta, Predictor
@@ -93,9 +94,10 @@ def relative_change(before: Scores, after: Scores) -> float:
     return float(np.sqrt(np.square(new - old).mean() / max(np.square(old).mean(), 1e-12)))
 
 
-def as_grown(config: Config, about: Json) -> Config:
+def as_grown(config: Config, clusters: tuple[int, ...]) -> Config:
     """The config as a checkpoint has it: with as many clusters as had grown by then."""
-    clusters = tuple(about.get("clusters") or ())
+    if clusters and len(clusters) != len(config.learner.clusters):
+        raise RunError(f"the checkpoint has clusters on {len(clusters)} levels, run.json on another number: copy both")
     return dataclasses.replace(config, learner=config.learner.with_clusters(clusters)) if clusters else config
 
 
