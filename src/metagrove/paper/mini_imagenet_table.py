@@ -24,6 +24,8 @@ def methods(study: Study) -> Cells:
         return [f"{one.value:.2f} ± {one.value_ci95:.2f}", paper, *beside(result, reference), picked]
 
     lines = study.table(heading, cells)
+    for line, (row, result) in zip(lines[1:], study.rows(), strict=True):
+        line[2] = line[2] if result else row.paper or ""
     remarks = [REMARKS.get(row.label, "") for row, _ in study.rows()]
     return [[*line, remark] for line, remark in zip(lines, ["remark on the paper's value", *remarks], strict=True)]
 
