@@ -71,7 +71,6 @@ __all__ = [
 LEARNER_GROUPS: dict[str, dict[str, type[Learner]]] = {
     "gradient-based": {
         "hsml": HSML,
-        "grove": Grove,
         "maml": MAML,
         "meta-sgd": MetaSGD,
         "mt-net": MTNet,
@@ -88,7 +87,7 @@ LEARNER_GROUPS: dict[str, dict[str, type[Learner]]] = {
         "map-dlm": MAPDLM,
     },
     "recurrent": {"snail": SNAIL, "meta-lstm": MetaLSTM},
-    "Bayesian": {"bmaml": BMAML, "platipus": PLATIPUS, "llama": LLAMA},
+    "Bayesian": {"grove": Grove, "bmaml": BMAML, "platipus": PLATIPUS, "llama": LLAMA},
     "baselines": {"neural-process": NeuralProcess, "scratch": Scratch},
 }
 """The package's learners by name, in the groups in which `metagrove list` shows them."""

@@ -61,7 +61,7 @@ def reproduce(
         result = evaluate(trained if only == "*" else [], place, command)
         if only == "*":
             merged = kept[name].merge(rows[name], result.rows, complete=train)
-            result = dataclasses.replace(result, rows=merged)
+            result = dataclasses.replace(result, rows=merged, trials=kept[name].trials_of(rows[name], merged))
             write_result(result, place, out, release)
         results.append(result)
     return results
@@ -101,10 +101,12 @@ def without_search(place: ExperimentContext) -> ExperimentContext:
 
 def evaluate(rows: list[Row], place: ExperimentContext, command: str) -> ExperimentResult:
     """Evaluate rows and return the result of the experiment."""
-    about = {"about": place.experiment.about, "remark": place.experiment.remark}
-    provenance = folders.provenance(command)
     return ExperimentResult(
-        experiment=place.folder.name, **about, provenance=provenance, rows=evaluate_rows(rows, place)
+        experiment=place.folder.name,
+        about=place.experiment.about,
+        remark=place.experiment.remark,
+        provenance=folders.provenance(command),
+        rows=evaluate_rows(rows, place),
     )
 
 

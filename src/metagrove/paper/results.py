@@ -107,6 +107,8 @@ class ExperimentResult:
     remark: str = ""
     provenance: Json
     rows: list[RowResult]
+    trials: dict[str, list[Trial]] = dataclasses.field(default_factory=dict)
+    """Candidates trained so far of rows that are not trained yet, by label."""
 
 
 def read_result(path: Path) -> Json:

@@ -146,6 +146,15 @@ def trial_of(search: Search, index: int, place: ExperimentContext, diverged: Col
     return Trial(settings, best.validation, last_of(folder)["seconds"])
 
 
+def finished_trials(row: Row, place: ExperimentContext) -> list[Trial]:
+    """Return the candidates of a row's search whose short training is complete."""
+    if row.search is None or place.budget.trial is None:
+        return []
+    left = {job.folder for job in trial_jobs(row.search, place)}
+    indices = range(len(row.search.candidates))
+    return [trial_of(row.search, i, place, ()) for i in indices if trial_folder(row.search, i, place) not in left]
+
+
 def last_of(folder: Path) -> Json:
     """Read the record of the last checkpoint of a run."""
     return files.read_json(folder / "last.json")

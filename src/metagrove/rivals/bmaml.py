@@ -22,7 +22,7 @@ from metagrove.errors import check_at_least_one
 from metagrove.inner import GradientLearner, UpdateRule, clipped, descend, squared_distance
 from metagrove.learner import Info, Predictor
 from metagrove.losses import cross_entropy
-from metagrove.nets.ensemble import AbstractEnsemble
+from metagrove.nets.ensemble import AbstractEnsemble, map_members
 from metagrove.task import Examples, Spec, Task, join
 
 __all__ = ["BMAML", "Particles", "squared_distances", "stein_direction"]
@@ -116,7 +116,7 @@ class BMAML(GradientLearner):
         params, static = eqx.partition(particles, eqx.is_inexact_array)
 
         def minus_log_posteriors(params: Any) -> Float[Array, ""]:
-            each = eqx.filter_vmap(lambda one: self.log_posterior(one, examples))(eqx.combine(params, static))
+            each = map_members(lambda one: self.log_posterior(one, examples), eqx.combine(params, static))
             return -each.sum()
 
         rule = clipped(svgd(self.inner_lr), self.inner_clip)
