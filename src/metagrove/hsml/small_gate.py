@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.hsml.cluster import Assignments, Placement
+from metagrove.hsml.clustering import Assignments, Placement
 from metagrove.learner import Predictor
 from metagrove.nets.few_shot import small_parameters
 
