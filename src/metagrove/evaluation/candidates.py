@@ -116,13 +116,14 @@ def write_failed(folder: Path, error: str) -> None:
 
 def failed(folder: Path, label: str) -> Candidate:
     """A baseline that could not be fitted."""
-    return Candidate(folder.name, label, None, error=str(files.read_json(folder / FAILED)["error"]))
+    return Candidate(folder.name, label, None, error=str(files.read_json(folder / FAILED).get("error")))
 
 
 def seconds_of(folder: Path) -> float:
     """Time of training or fitting."""
     last = folder / "last.json"
-    return float(files.read_json(last if last.exists() else folder / "best.json").get("seconds", float("nan")))
+    seconds = files.read_json(last if last.exists() else folder / "best.json").get("seconds")
+    return float(seconds) if isinstance(seconds, int | float) else float("nan")
 
 
 def blended(
