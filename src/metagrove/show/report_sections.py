@@ -28,8 +28,8 @@ def result(told: ReportContext) -> Html | None:
     if len(told.standings) == 1 and len(told.standings[0].by_family) < 2:
         return None
     words = (
-        f"Mean {metric.name} with its 95 % confidence interval. Differences are paired by task: this run minus the "
-        "other. They are more precise than a comparison of two intervals."
+        f"Mean {metric.name} with its 95 % confidence interval. Differences are paired by task: the other "
+        "minus this run. They are more precise than a comparison of two intervals."
     )
     detail = by_family(told.standings, told.seen, told.families)
     heading = None if detail is None else tag("h3", f"Mean {metric.name} by family")
