@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.core import Tracer
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from metagrove.config.config import Config, Growth, Training
@@ -96,7 +97,7 @@ def init_meta(config: Config) -> Meta:
     def draw(key: PRNGKeyArray) -> Meta:
         return config.learner.init(config.source.spec, key=key)
 
-    if isinstance(key, jax.core.Tracer):  # shapes alone are asked for
+    if isinstance(key, Tracer):  # shapes alone are asked for
         return draw(key)
     quickly = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None  # it runs once
     try:

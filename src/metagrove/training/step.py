@@ -91,7 +91,8 @@ def updated(
     """The state after the update of the optimiser, and what is logged of the step."""
     learner, training, phase, fits = recipe
     loss, metrics, grads = gradient
-    updates, opt_state = training.optimizer(data.steps).update(grads, state.opt_state, state.params)
+    optimizer: Any = training.optimizer(data.steps)
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     meta = packing.meta(state)
     mask = trained_leaves(learner, meta, phase, fits=fits)
     both = zip(jax.tree.leaves(mask), jax.tree.leaves(meta), strict=True)
