@@ -59,10 +59,11 @@ def reproduce(
         command = f"metagrove reproduce {name}" + ("" if budget == "paper" else f" --budget {budget}")
         command += ("" if size is None else f" --size {size}") + ("" if train else " --no-train")
         result = evaluate(trained if only == "*" else [], place, command)
-        result = dataclasses.replace(result, rows=kept[name].merge(rows[name], result.rows)) if only == "*" else result
-        results.append(result)
         if only == "*":
+            merged = kept[name].merge(rows[name], result.rows, complete=train)
+            result = dataclasses.replace(result, rows=merged, trials=kept[name].trials_of(rows[name], merged))
             write_result(result, place, out, release)
+        results.append(result)
     return results
 
 
@@ -82,8 +83,8 @@ def prepared(budget: str, size: int | None) -> list[str]:
     """Return the names of the experiments whose data is prepared, and print those that are skipped."""
     found = []
     for name in EXPERIMENTS:
-        place = context_of(name, budget, size)
         try:
+            place = context_of(name, budget, size)
             for row in place.experiment.rows:
                 _ = run_of(row, row.seeds[0], without_search(place))[0].source.checksums
         except MetagroveError as error:
@@ -100,10 +101,12 @@ def without_search(place: ExperimentContext) -> ExperimentContext:
 
 def evaluate(rows: list[Row], place: ExperimentContext, command: str) -> ExperimentResult:
     """Evaluate rows and return the result of the experiment."""
-    about = {"about": place.experiment.about, "remark": place.experiment.remark}
-    provenance = folders.provenance(command)
     return ExperimentResult(
-        experiment=place.folder.name, **about, provenance=provenance, rows=evaluate_rows(rows, place)
+        experiment=place.folder.name,
+        about=place.experiment.about,
+        remark=place.experiment.remark,
+        provenance=folders.provenance(command),
+        rows=evaluate_rows(rows, place),
     )
 
 

@@ -1,4 +1,4 @@
-"""Meta-steps whose tasks are spread over devices, with a result that does not depend on their number.
+"""Meta-steps whose tasks are distributed over devices, with a result that does not depend on their number.
 
 A meta-batch is cut into blocks of tasks, and each device computes the blocks that are its own:
 
@@ -41,7 +41,7 @@ class Progress(eqx.Module):
 
 
 def run_spread(mesh: Mesh, recipe: Recipe, data: Data, state: State, stop: int) -> tuple[State, Block]:
-    """Meta-steps up to `stop`, or up to the first that is not finite, with the blocks spread over a mesh."""
+    """Meta-steps up to `stop`, or up to the first that is not finite, with the blocks distributed over a mesh."""
     packing = packing_of(recipe, state.meta)
     packed = eqx.filter_jit(packing.pack_state)(state)
     arrays, static = eqx.partition((data, packing.rest), is_array)
