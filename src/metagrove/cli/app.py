@@ -13,6 +13,7 @@ from metagrove.cli.adapt import Adapt, DoWork, Export, Predict
 from metagrove.cli.measure import BaselinesOf, Calibrate, Compare, Evaluate, Uncertainty
 from metagrove.cli.messages import complain, explain, flushed
 from metagrove.cli.options import FLAT, modernize
+from metagrove.cli.selfcheck import Selfcheck
 from metagrove.compilation_cache import enable_compilation_cache
 from metagrove.devices import LostProcessError
 from metagrove.errors import STOPPED
@@ -173,6 +174,7 @@ COMMANDS = {
     "report": Report,
     "calibrate": Calibrate,
     "uncertainty": Uncertainty,
+    "selfcheck": Selfcheck,
     "list": List,
     "demo": Demo,
     "reproduce": Reproduce,
@@ -202,6 +204,7 @@ metagrove: meta-learning for many small tasks that are not all alike (HSML and t
   metagrove data list | prepare | verify               prepare images, official datasets or your own
 
   metagrove calibrate RUN                              intervals and index of known tasks, for a run without them
+  metagrove selfcheck                                  check devices: a tiny training of each learner
   metagrove completion bash | zsh                      print a completion script for the shell
 
 RUN is a run folder or the name of a released model. With every command: --quiet prints results and errors only,

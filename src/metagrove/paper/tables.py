@@ -16,6 +16,7 @@ from metagrove.paper import (
     method_tables,
     mini_imagenet_table,
     own_tables,
+    scaling_tables,
     stream_tables,
     study_tables,
     table1,
@@ -202,6 +203,13 @@ THEORY_TABLES: dict[str, Callable[[TheoryResult], Cells]] = {
     "theory-softplus": theory_tables.softplus,
 }
 """Tables of results/theory.json."""
+SCALING_TABLES: dict[str, Callable[[Path], Cells]] = {
+    "scaling-targets": scaling_tables.targets,
+    "scaling-devices": scaling_tables.devices,
+    "scaling-operations": scaling_tables.operations,
+    "scaling-recomputing": scaling_tables.recomputing,
+}
+"""Tables of docs/scaling.md, which also say what is not measured yet."""
 CLAIM_TABLES = {f"claims-{part}": part for part in claims.PARTS}
 """Tables of the paper's claims, by part of the paper."""
 
@@ -223,6 +231,8 @@ def cells_of(name: str, results: Path) -> Cells:
         return make_of_study(study.read(results))
     if name in THEORY_TABLES:
         return THEORY_TABLES[name](from_json(TheoryResult, read_result(results / "theory.json")))
+    if name in SCALING_TABLES:
+        return SCALING_TABLES[name](results)
     if name in CLAIM_TABLES:
         return claims.table(CLAIM_TABLES[name], results)
     file, make_of_json = BENCHMARK_TABLES[name]

@@ -120,7 +120,8 @@ class BMAML(GradientLearner):
             return -each.sum()
 
         rule = clipped(svgd(self.inner_lr), self.inner_clip)
-        last, path = descend(minus_log_posteriors, params, rule, steps, first_order=self.first_order)
+        how = {"first_order": self.first_order, "recompute": self.recompute_inner_steps}
+        last, path = descend(minus_log_posteriors, params, rule, steps, **how)
         return eqx.combine(last, static), Info(eqx.combine(path, static))
 
     def log_posterior(self, particle: Particles, examples: Examples) -> Float[Array, ""]:

@@ -14,7 +14,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int
+from jax.core import Tracer
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from metagrove.config.config import Config, Growth, Training
 from metagrove.keys import key_for
@@ -94,9 +95,28 @@ def init_state(config: Config, step: int = 0) -> State:
 
     The states within a part have its structure and shapes.
     """
-    learner, training = config.learner, config.training
-    meta = learner.init(config.source.spec, key=key_for("init", training.seed))
-    return begin_part(config, meta, step)
+    return begin_part(config, init_meta(config), step)
+
+
+def init_meta(config: Config) -> Meta:
+    """The initial meta-parameters, drawn in one compiled program, which takes less time than one for each array.
+
+    A learner of one's own whose `init` looks at the values it draws cannot be compiled, and is called as it is.
+    """
+    key = key_for("init", config.training.seed)
+
+    def draw(key: PRNGKeyArray) -> Meta:
+        return config.learner.init(config.source.spec, key=key)
+
+    if isinstance(key, Tracer):  # shapes alone are asked for
+        return draw(key)
+    quickly = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None  # it runs once
+    try:
+        static = eqx.filter(eqx.filter_eval_shape(draw, key), lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
+        arrays = jax.jit(lambda key: eqx.filter(draw(key), eqx.is_array), compiler_options=quickly)(key)
+    except jax.errors.JAXTypeError:
+        return draw(key)
+    return eqx.combine(arrays, static)
 
 
 def begin_part(config: Config, meta: Meta, step: int) -> State:
@@ -107,7 +127,7 @@ def begin_part(config: Config, meta: Meta, step: int) -> State:
         meta = begin_pretraining(config.learner, meta, config.source, key=key)
     elif part.fits:
         meta = config.learner.begin_phase(part.phase.loss, meta, key=phase_key(config, part.begin, "begin"))
-    opt_state = part.training.optimizer().init(eqx.filter(meta, eqx.is_inexact_array))
+    opt_state = eqx.filter_jit(part.training.optimizer().init)(eqx.filter(meta, eqx.is_inexact_array))
     return State(meta, opt_state, jnp.asarray(step, jnp.int32))
 
 
@@ -125,7 +145,7 @@ def end_fit(config: Config, state: State, tasks: TaskSchedule) -> tuple[Config, 
 
 def started(config: Config, tasks: TaskSchedule) -> State:
     """The start of a run after the learner's data-dependent initialisation."""
-    meta = config.learner.init(config.source.spec, key=key_for("init", config.training.seed))
+    meta = init_meta(config)
     now = tasks.at(jnp.zeros((), jnp.int32))
     meta = config.learner.data_dependent_init(meta, now, key=key_for("start", config.training.seed))
     return begin_part(config, meta, first_step(config.learner, config.training))
