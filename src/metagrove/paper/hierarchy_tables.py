@@ -64,7 +64,7 @@ def goals(result: ExperimentResult) -> Cells:
             row = rows.get(f"{method}, {shots}")
             number = None if row is None else value(row, rows.get(control_of(row.label)))
             reached = number is not None and (number <= limit if sign == "≤" else number >= limit)
-            shown = "not trained yet" if number is None else error(number) if number < 1 else times(number)
+            shown = "needs more seeds" if number is None else error(number) if number < 1 else times(number)
             line += [f"{sign} {limit:g}", shown, "" if number is None else "yes" if reached else "no"]
         lines.append(line)
     return [heading, *lines]
@@ -143,8 +143,9 @@ def typical_ratio(seed: SeedResult) -> float | None:
 
 def worth(row: RowResult, control: RowResult | None) -> float | None:
     """The control's error minus the row's, in standard deviations over seeds (the larger of both)."""
-    std = max([one.sd_over_seeds or 0 for one in (row, control) if one is not None], default=0)
-    return None if control is None or std == 0 else (control.mean_over_seeds - row.mean_over_seeds) / std
+    if control is None or row.sd_over_seeds is None or control.sd_over_seeds is None:
+        return None
+    return (control.mean_over_seeds - row.mean_over_seeds) / max(row.sd_over_seeds, control.sd_over_seeds)
 
 
 GOALS = (
