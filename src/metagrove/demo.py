@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from rich.console import Console
-
 from metagrove.evaluation.hierarchy import measure_hierarchy
 from metagrove.evaluation.summaries import compare
-from metagrove.serve.run import Run, load, train
+from metagrove.serve.run import Run, load
+from metagrove.serve.train import train
 from metagrove.show.console import print_comparison, print_hierarchy
 from metagrove.show.figures import draw_all
+from metagrove.terminal import TerminalConsole
 
 STEPS = 2000
 FIT_STEPS = 1000
@@ -36,8 +36,8 @@ Next (after `. .venv/bin/activate`, if you came here by `make demo`)
 
 
 def demo(out: Path) -> bool:
-    """The whole tour. False if a person stopped it; run again, it goes on."""
-    console = Console()
+    """Run all steps of the demo. False if the user interrupted it; running it again resumes it."""
+    console = TerminalConsole()
     console.print(FIRST.format(steps=STEPS), highlight=False, soft_wrap=True)
     try:
         hsml, maml = (trained(learner, folder) for learner, folder in FOLDERS.items())

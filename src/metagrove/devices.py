@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from metagrove.errors import InputError, RunError
 
 TASKS_AXIS = "tasks"
-"""Name of the mesh axis that the blocks of a meta-batch are spread over."""
+"""Name of the mesh axis that the blocks of a meta-batch are distributed over."""
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 """XLA flag: an operation runs on one thread. More threads cost more than they give where operations are small."""
 HEARTBEAT_SECONDS = 20
@@ -70,11 +70,11 @@ def join_processes(coordinator: str, num_processes: int | None = None, process_i
         raise InputError("--coordinator HOST:PORT needs --num-processes and --process-id; or use --coordinator auto")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
-        how: dict[str, Any] = {
-            "heartbeat_timeout_seconds": HEARTBEAT_SECONDS,
-            "shutdown_timeout_seconds": HEARTBEAT_SECONDS,
-        }
-        jax.distributed.initialize(**({} if coordinator == "auto" else known), **how)
+        jax.distributed.initialize(
+            **({} if coordinator == "auto" else known),
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=HEARTBEAT_SECONDS,
+        )
     except (RuntimeError, ValueError) as error:
         raise InputError(f"the processes cannot be joined at {coordinator}: {str(error).splitlines()[0]}") from error
 

@@ -164,11 +164,12 @@ def test_a_disk_that_is_full(tmp_path):
     assert main([*args, "--resume"]) == 0
 
 
-def test_a_reader_that_has_had_enough_is_no_error():
-    """As in `metagrove --help | head -1`."""
+@pytest.mark.parametrize("command", ["--help", "list"])
+def test_a_reader_that_has_had_enough_is_no_error(command):
+    """As in `metagrove list | head -1`; rich raises a SystemExit there."""
     read, write = os.pipe()
     os.close(read)
-    code = subprocess.run([sys.executable, "-m", "metagrove", "--help"], stdout=write, stderr=subprocess.PIPE)
+    code = subprocess.run([sys.executable, "-m", "metagrove", command], stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     assert (code.returncode, code.stderr) == (0, b"")
 

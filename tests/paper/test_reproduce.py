@@ -142,6 +142,16 @@ def test_no_train_tells_what_is_there(pool, tmp_path):
     assert len(pool.folders) == 1
     assert [row.label for row in result.rows] == ["ANIL, 5-shot"]
     assert result.provenance["command"] == "metagrove reproduce tiny --no-train"
+    assert result.trials == {}
+    first, _ = module.trial_jobs(SEARCH, context_of("tiny", "paper", None))
+    assert main(first.command(tmp_path)) == 0
+    (result,) = reproduce("tiny", train=False, out=tmp_path)
+    (trial,) = result.trials["MAML, 5-shot"]
+    assert trial.settings == {"inner_lr": 0.01}
+    assert trial.validation.value > 0
+    shutil.rmtree(tmp_path / "runs")
+    (again,) = reproduce("tiny", train=False, out=tmp_path)
+    assert again.trials == result.trials
 
 
 def test_no_train_drops_nothing_that_was_measured(pool, tmp_path, monkeypatch):

@@ -31,8 +31,8 @@ from metagrove.cli.app import main
 from metagrove.config.config import Config
 from metagrove.errors import InputError, RunError
 from metagrove.serve.adapt import adapt
-from metagrove.serve.index import TaskIndex, read_atlas
-from metagrove.serve.known_tasks import write_atlas
+from metagrove.serve.index import TaskIndex, read_index
+from metagrove.serve.known_tasks import write_index
 from metagrove.serve.levels import describe_group, level_and_slopes, levels_in_units, unit_names
 from metagrove.serve.predict_files import predict_file
 from metagrove.serve.saved import load_fitted
@@ -43,7 +43,7 @@ from metagrove.tables.schema import Column, Schema
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     run = table_run(tmp_path_factory.mktemp("own"))
-    write_atlas(run)
+    write_index(run)
     return run
 
 
@@ -77,7 +77,7 @@ def save_image(path, seed):
 
 
 def test_the_atlas_places_every_known_task(run):
-    atlas = read_atlas(run.folder)
+    atlas = read_index(run.folder)
     names = [run.config.source.task_names(split) for split in ("train", "validation")]
     assert atlas.names == names[0] + names[1]
     assert atlas.splits == ("train",) * len(names[0]) + ("validation",) * len(names[1])
@@ -127,14 +127,16 @@ def test_a_cluster_is_told_by_the_columns_that_set_it_apart():
 
 def test_an_atlas_of_a_learner_that_embeds_nothing(tmp_path):
     run = table_run(tmp_path, MAML(net=NET))
-    assert read_atlas(run.folder) is None
-    write_atlas(run)
-    atlas = read_atlas(run.folder)
+    assert read_index(run.folder) is None
+    write_index(run)
+    atlas = read_index(run.folder)
     assert len(atlas.names) == len(set(atlas.names)) > 20
     assert (atlas.embeddings, atlas.shares, atlas.distances) == (None, None, None)
     about = adapt(run, sensors(5)).about
     assert set(about["percentiles"]) == {"fit", "level and slope"}  # what needs no embedding
-    assert about["held_out_tasks"] == 9
+    assert (about["counted_tasks"], about["counted"]) == (len(atlas.names), "known")  # 9 held-out ones are too few
+    constant = {**sensors(5), COLOUR: ["red"] * 5}
+    assert list(adapt(run, constant).about["level_and_slopes"]) == [Y, f"{Y} by {X}"]  # no slope of what is constant
 
 
 def made_up_atlas():
@@ -175,8 +177,10 @@ def test_an_absurd_slope_is_seen_though_the_embedding_is_not_far(run):
     assert about["unlike"]
     usual = adapt(run, sensors(5, seed=99)).about
     assert not usual["unlike"]
-    line = next(line for line in described(usual) if line.startswith("further out"))
-    assert f"% of 9 held-out tasks (in steps of 11 %), furthest by {usual['furthest_by']}" in line
+    line = next(line for line in described(usual) if line.startswith("out-of-distribution percentile"))
+    counted = f"{usual['counted_tasks']} known tasks (in steps of {100 / usual['counted_tasks']:.2g} %)"
+    assert f", of {counted}, furthest by {usual['furthest_by']}" in line
+    assert not made_up_atlas().counts_training  # which has 100 held-out tasks
 
 
 def test_adapt_then_predict_is_both_in_one(run, tmp_path, capsys):
@@ -187,7 +191,7 @@ def test_adapt_then_predict_is_both_in_one(run, tmp_path, capsys):
     said = capsys.readouterr().out
     assert said.startswith("adapted run to 5 rows by 2 inner steps\nclusters of level 1: ")
     assert "most like: Nº " in said
-    assert "held-out tasks" in said
+    assert "known tasks (in steps of" in said
     assert main(["predict", folder, "--input", str(asked), "--out", out, "--json"]) == 0
     about = json.loads(capsys.readouterr().out)
     assert about["predictions"] == 30
@@ -236,7 +240,6 @@ BAD_ROWS = {
     "category": (HEADER + "1,red\n2,blau\n", f"row 3, column {COLOUR!r}: 'blau' was not seen in training"),
     "duplicate": (f"{X},{X},{COLOUR}\n1,1,red\n", "are all called"),
     "no column": (f"{COLOUR}\nred\n", f"has no column {X!r}"),
-    "unseen column": (f"{X},{COLOUR},weight\n1,red,3\n", "has a column 'weight' that was not seen in training"),
     "not text": (b"\xff\xfe\x00", "is not UTF-8"),
 }
 
@@ -268,7 +271,6 @@ def test_a_bad_row_far_down_keeps_what_was_there(task, tmp_path):
     [
         (f"{X},{COLOUR}\n1,red\n", f"has no column {Y!r}"),
         (f"{X},{COLOUR},{Y}\n1,red,\n", f"row 2, column {Y!r}: the value is missing"),
-        (f"{X},{COLOUR},{Y},extra\n1,red,3,4\n", "has a column 'extra' that was not seen in training"),
     ],
 )
 def test_bad_support_is_refused(run, content, message, tmp_path, capsys):
@@ -277,6 +279,18 @@ def test_bad_support_is_refused(run, content, message, tmp_path, capsys):
     assert main(args) == 2
     assert message in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["s.csv"]
+
+
+def test_a_column_of_ones_own_is_kept_and_said_to_be_unused(run, tmp_path, capsys):
+    """E.g. an identifier, in the support rows and in those to predict."""
+    support = write_csv(tmp_path / "s.csv", {"id": list("abcde"), **sensors(5)})
+    rows = write_csv(tmp_path / "rows.csv", {"id": ["f", "g"], X: [1.0, 2.0], COLOUR: ["red", "red"]})
+    args = ["predict", str(run.folder), "--support", str(support), "--input", str(rows)]
+    assert main([*args, "--out", str(tmp_path / "p.csv")]) == 0
+    assert capsys.readouterr().err.count("'id' not used, since training had no such column") == 2
+    found = read_csv(tmp_path / "p.csv")
+    assert found["id"] == ["f", "g"]
+    np.testing.assert_allclose(np.array(found[Y], float), run.adapt(sensors(5)).predict(rows)[Y], rtol=1e-6)
 
 
 def test_support_that_leads_nowhere_finite_is_refused(run):
@@ -314,7 +328,7 @@ def test_damaged_and_newer_files_are_refused(task, tmp_path):
         file.write_bytes(change(file.read_bytes()))
         return tmp_path / name
 
-    with pytest.raises(RunError, match="is damaged: its checksum"):
+    with pytest.raises(RunError, match="is damaged: it has"):
         load_fitted(spoil("truncated weights", lambda content: content[:-8]))
     with pytest.raises(RunError, match="is damaged: its checksum"):
         load_fitted(spoil("tampered weights", lambda content: content[:-1] + bytes([content[-1] ^ 1])))

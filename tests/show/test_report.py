@@ -14,11 +14,13 @@ from types import SimpleNamespace
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import LEARNERS, TINY_NET, TINY_TRAINING
 
 from metagrove import HSML, MAML, Functions, files, load
+from metagrove.baselines.support_mean import SupportMean
 from metagrove.cli.app import main
 from metagrove.config.config import Config
 from metagrove.config.encoding import to_json
@@ -29,7 +31,8 @@ from metagrove.hsml.embed import PoolingEmbedding
 from metagrove.losses import cross_entropy, metric_of, mse
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.pools import pool
-from metagrove.serve.calibrate import calibrate
+from metagrove.serve.calibrate import calibrate, calibrate_predictions
+from metagrove.serve.served import Served, baseline_folder, save_fitted_run, write_served
 from metagrove.show.report import page, story, write_report
 from metagrove.show.report_charts import thin
 from metagrove.show.report_data import Case, Look, look, typical
@@ -38,7 +41,7 @@ from metagrove.show.report_plot import Axis, Frame, axis, tick_text
 from metagrove.show.report_rivals import Standing
 from metagrove.show.report_sections import result
 from metagrove.show.report_standings import standings_chart, standings_scale
-from metagrove.show.report_tasks import Units, band_name, image, spread_band
+from metagrove.show.report_tasks import Units, band_name, image, std_band
 from metagrove.show.report_tree import node_name, tree
 from metagrove.sources.images import Images
 from metagrove.sources.tables import open_tables
@@ -220,7 +223,12 @@ def own(tmp_path_factory):
         }
     ]
     told = {"metric": "mse", "num_tasks": 3, "num_draws": 2, "seed": 5, "rows": rows, "best": "ridge"}
-    files.write_json(run.folder / "baselines.json", {"format": 1, **told, "advice": f"Use ridge {EVIL}."})
+    told |= {"advice": f"Use ridge {EVIL}.", "serving": "adapt and predict serve the mean."}
+    files.write_json(run.folder / "baselines.json", {"format": 1, **told})
+    place = baseline_folder(run.folder, "support-mean")
+    save_fitted_run(place, source, SupportMean(), jnp.zeros(1), seconds=0.0, command="")
+    calibrate_predictions(run.using("support-mean"))
+    write_served(run.folder, Served("support-mean", "mean of the support rows"))
     return run
 
 
@@ -263,7 +271,9 @@ def test_own_tables_have_their_names_and_baselines(own, own_page):
 def test_advice_is_second_and_figures_are_in_the_columns_units(own_story, own_page):
     said = Reader(own_page).said()
     header = said[: said.index("parameters")]
-    assert header.index("<b>run") < header.index("Use ridge")
+    assert header.index("<b>run") < header.index("Use ridge") < header.index("Adapt and predict serve the mean.")
+    assert own_story.rows.served == "support-mean"
+    assert "As served, by support-mean: y & z: RMSE" in said
     scores = own_story.rows.targets["y & z"]
     assert f"RMSE {number(scores.rmse)} in its units, R² {scores.r2:.2f}" in said
     interval = scores.interval
@@ -442,13 +452,13 @@ def test_a_learner_that_knows_how_sure_it_is_has_a_band():
     frame, x = Frame(Axis(0, 1), Axis(-2, 2), 100), np.array([[0.0], [1.0]])
     none, ones = lambda x: None, np.ones_like
     sure = SimpleNamespace(predict=np.zeros_like, std=ones, interval=none)
-    assert 'class="band"' in spread_band(frame, sure, x, x[:, 0], Units())
+    assert 'class="band"' in std_band(frame, sure, x, x[:, 0], Units())
     assert band_name(sure, x) == "± 2 standard deviations"
     calibrated = SimpleNamespace(predict=np.zeros_like, std=none, interval=lambda x: (-ones(x), ones(x)))
-    assert 'class="band"' in spread_band(frame, calibrated, x, x[:, 0], Units())
+    assert 'class="band"' in std_band(frame, calibrated, x, x[:, 0], Units())
     assert band_name(calibrated, x) == "90 % interval"
     unsure = SimpleNamespace(predict=np.zeros_like, std=none, interval=none)
-    assert spread_band(frame, unsure, x, x[:, 0], Units()) is None
+    assert std_band(frame, unsure, x, x[:, 0], Units()) is None
 
 
 def test_standings_far_apart_are_on_a_logarithmic_scale():

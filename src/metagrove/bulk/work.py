@@ -17,7 +17,7 @@ from metagrove.errors import InputError, RunError
 from metagrove.files import Json
 from metagrove.serve.fitted_tasks import Fit
 from metagrove.serve.run import Run, load
-from metagrove.serve.support import refuse_unseen
+from metagrove.serve.support import note_unused
 from metagrove.tables.read import rows_of
 from metagrove.tables.schema import Schema
 from metagrove.tables.tasks import checksum
@@ -27,7 +27,7 @@ Kind = Literal["adapt", "predict"]
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What is to be done, as work.json has it. The same work in the same folder continues."""
+    """Description of the work, stored in work.json. The same work in the same folder is continued."""
 
     kind: Kind
     run: str
@@ -92,7 +92,7 @@ def begin(work: Work, folder: WorkFolder) -> int:
     schema = schema_of(run)
     first = next(iter(rows_of(work.tasks, 1)))
     ignored = run.config.source.ignored_columns
-    refuse_unseen(first, schema, None if ignored is None else (*ignored, work.task_column))
+    note_unused(first, schema, None if ignored is None else (*ignored, work.task_column))
     try:
         shutil.rmtree(folder.path, ignore_errors=True)
         (folder.path / "done").mkdir(parents=True)

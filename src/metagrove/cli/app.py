@@ -1,5 +1,6 @@
 """The command line, a thin layer over the package."""
 
+import contextlib
 import dataclasses
 import difflib
 import os
@@ -14,9 +15,10 @@ from metagrove.cli.measure import BaselinesOf, Calibrate, Compare, Evaluate, Unc
 from metagrove.cli.options import FLAT, modernize
 from metagrove.compilation_cache import enable_compilation_cache
 from metagrove.devices import LostProcessError
-from metagrove.errors import STOPPED, MetagroveError
+from metagrove.errors import STOPPED, MetagroveError, RunError, visible
 from metagrove.notes import set_verbosity
 from metagrove.paper.experiments import BudgetName
+from metagrove.terminal import discard_stdout, prepare_streams, say
 
 Positional = tyro.conf.Positional
 GROUPED_TABLES = "grouped-tables"
@@ -50,7 +52,7 @@ class Show:
         from metagrove.show.figures import draw_all
 
         for path in draw_all(load(self.run), [load(run) for run in self.compare_with], self.out, seed=self.seed):
-            print(path)
+            say(path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Report:
         others = [load(run) for run in self.compare_with]
         run = load(self.run)
         out = self.out or Path(f"report-{run.folder.resolve().name}.html")
-        print(write_report(run, others, out, num_tasks=self.num_tasks, seed=self.seed))
+        say(write_report(run, others, out, num_tasks=self.num_tasks, seed=self.seed))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +105,8 @@ class Reproduce:
     """List the experiments and their measured run times."""
     budget: BudgetName = "paper"
     """paper: the paper's number of meta-steps; studies: 20,000 on functions and 3,000 with cosine decay on images,
-    without a search; small: 10,000, without a search; quick: a few minutes for each row; smoke: 20 meta-steps for each
-    row, to see that everything works."""
+    without a search; small: 10,000, without a search; trials: 2,500, for image-options alone; quick: a few minutes for
+    each row; smoke: 20 meta-steps for each row, to see that everything works."""
     workers: int = 1
     """Number of trainings at a time; several are pinned to a core each."""
     cluster: str | None = None
@@ -214,35 +216,64 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
     given = {flag: flag in args for flag in EVERYWHERE}
-    debug = given["--debug"]
     args = [arg for arg in args if arg not in EVERYWHERE]
     set_verbosity(quiet=given["--quiet"], verbose=given["--verbose"])
     enable_compilation_cache()
+    prepare_streams()
     try:
         code = dispatch([*args[:1], *modernize(args[0], args[1:])] if args else args)
         sys.stdout.flush()
         return code
+    except SystemExit as ended:  # the help of a command, or arguments that cannot be parsed
+        if isinstance(ended.__context__, BrokenPipeError):  # rich makes it a SystemExit(1)
+            return 0
+        return ended.code if flushed() and isinstance(ended.code, int) else 0
     except BrokenPipeError:  # whoever read the output, e.g. `head`, has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         return 0
     except LostProcessError as error:
-        print(f"metagrove: {error}", file=sys.stderr, flush=True)
+        complain(str(error))
         os._exit(error.exit_code)  # an orderly exit would wait for the process that is gone
-    except MetagroveError as error:
-        if debug:
-            raise
-        print(f"metagrove: {error}", file=sys.stderr)
-        return error.exit_code
     except Exception as error:
-        if debug:
+        if given["--debug"]:
             raise
-        print(
-            f"metagrove: internal error, {type(error).__name__}: {error}; --debug shows the traceback", file=sys.stderr
-        )
-        return 1
+        return explain(error)
     except KeyboardInterrupt:
-        print("metagrove: interrupted", file=sys.stderr)
+        complain("interrupted")
         return STOPPED
+
+
+def flushed() -> bool:
+    """Whether standard output took all that was printed; a reader that has had enough is no error."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        discard_stdout()
+        return False
+    return True
+
+
+def complain(message: str) -> None:
+    """Print a message to standard error, if that is open."""
+    with contextlib.suppress(OSError):
+        print(f"metagrove: {visible(message)}", file=sys.stderr, flush=True)
+
+
+def explain(error: Exception) -> int:
+    """Print what went wrong, and return the exit code."""
+    if isinstance(error, MetagroveError):
+        complain(str(error))
+        return error.exit_code
+    if isinstance(error, MemoryError):
+        complain("there is not enough memory: close other programs, or ask for less at once")
+        return RunError.exit_code
+    if isinstance(error, OSError):
+        if error.filename is None:
+            discard_stdout()
+        complain(f"{error.filename or 'standard output'} could not be read or written ({error.strerror or error})")
+        return RunError.exit_code
+    complain(f"internal error, {type(error).__name__}: {error}; --debug shows the traceback")
+    return 1
 
 
 def dispatch(args: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""metagrove evaluate, compare, baselines, calibrate and uncertainty: what measures a run that exists."""
+"""metagrove evaluate, compare, baselines, calibrate and uncertainty: commands that measure a trained run."""
 
 import dataclasses
 import json
@@ -9,6 +9,7 @@ import tyro
 
 from metagrove.errors import STOPPED
 from metagrove.files import as_json
+from metagrove.terminal import say
 
 Positional = tyro.conf.Positional
 
@@ -90,7 +91,7 @@ class Calibrate:
     def __call__(self) -> None:
         from metagrove.serve.calibrate import calibrate
 
-        print(calibrate(self.run).folder / "calibration.json")
+        say(calibrate(self.run).folder / "calibration.json")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,16 +17,20 @@ from metagrove.config.registry import learners
 from metagrove.config.settings import setting_names
 from metagrove.errors import STOPPED, InputError
 from metagrove.evaluation.baselines import read_baselines
+from metagrove.evaluation.row_scores import score_rows
 from metagrove.notes import note
 from metagrove.own.training import Job, own_config, print_note, run_job
 from metagrove.pools import pool
 from metagrove.serve.calibrate import calibrate
-from metagrove.serve.run import Run, default_folder, load
+from metagrove.serve.run import Run, load
+from metagrove.serve.train import default_folder
 from metagrove.show.baselines import print_baselines
+from metagrove.show.console import print_rows
 from metagrove.sources.images import Images
 from metagrove.sources.tables import Tables
 from metagrove.tables.schema import Column, Schema
 from metagrove.tables.settings import TableData
+from metagrove.terminal import TerminalConsole
 from metagrove.training.loop import train as train_into
 
 ABOUT = {
@@ -195,7 +199,9 @@ def finish(run: Run | None, folder: Path, command: str) -> int:
         return STOPPED
     if measured := read_baselines(folder):
         print_baselines(measured)
-    note(f"trained: {folder}")
+    if (rows := score_rows(run)) is not None:
+        print_rows(rows, TerminalConsole(soft_wrap=True))
+    note(f"trained: {folder}; next: metagrove adapt {folder} --support ROWS --out TASK, or metagrove report {folder}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Named starting points. What differs between experiments is here, as data."""
+"""Presets: named configs. Differences between experiments are data in this module."""
 
 import dataclasses
 import math
@@ -22,6 +22,8 @@ from metagrove.nets.mlp import MLPNet
 from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
 from metagrove.sources.stream import Stream
+
+__all__ = ["IMAGE_HSML", "PRESETS", "SMALL_TRAINING", "default_learner", "preset"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,9 +226,7 @@ def preset(name: str, learner: str | None = None) -> Config:
         return config
     method = default_learner(learner, config)
     training = dataclasses.replace(config.training, growth=Growth()) if method.growth_errors() else config.training
-    source = config.source
-    if isinstance(source, Images) and not method.any_ways:
-        source = dataclasses.replace(source, train_ways=0)
+    source = config.source if method.any_ways else config.source.with_test_ways()
     return Config(source, method, training)
 
 

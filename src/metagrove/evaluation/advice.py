@@ -1,4 +1,4 @@
-"""What is recommended, in words: the simplest method that cannot be told from the best."""
+"""Recommendation of a method: the simplest one whose score is not significantly worse than the best."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -24,6 +24,8 @@ SIMPLEST_FIRST = (
 """Methods by simplicity; other learners come after these."""
 MOST_BEHIND = 0.1
 """A simpler method is recommended if its error is at most this part above the best."""
+WITH_ARTICLE = ("support-mean", "mixed-model", "shared-gaussian-process", "mixture")
+"""Methods that are called "the ..." within a sentence."""
 META_LEARNERS = ("hsml", "maml")
 
 
@@ -59,6 +61,15 @@ def recommend(losses: Mapping[str, np.ndarray]) -> Recommendation:
     raise AssertionError("the best is among them")
 
 
+def in_prose(name: str, *, classifies: bool) -> str:
+    """The name of a method within a sentence: "the mixed model"."""
+    label = label_of(name, classifies=classifies).replace(", each task alone", " of each task alone")
+    article = {"gaussian-process": "a ", "pooled-linear": "one ", "blend": "a "}.get(
+        name, "the " if name in WITH_ARTICLE else ""
+    )
+    return article + label
+
+
 def advise(losses: Mapping[str, np.ndarray], run: str, *, num_tasks: int, classifies: bool) -> str:
     """Recommend a method, and say what the run's own learner would need to be worth it.
 
@@ -70,36 +81,44 @@ def advise(losses: Mapping[str, np.ndarray], run: str, *, num_tasks: int, classi
     """
     losses = {name: values for name, values in losses.items() if name != "blend"}
     found = recommend(losses)
-    label = {name: label_of(name, classifies=classifies) for name in losses}
-    loss = "log loss" if classifies else "error"
-    if found.name == found.best:
-        rest = {name: values for name, values in losses.items() if name != found.best}
-        lead = f"Use {label[found.best]}: it has the least {loss} on test tasks"
-        return (
-            lead + (runner_up(losses, rest, found.best, label) if rest else ".") + worth(found, losses, run, num_tasks)
-        )
-    gap = f"{found.behind.difference:+.2g} ± {found.behind.ci95:.2g}"
-    lead = f"Use {label[found.name]}: the lead of {label[found.best]}, {100 * found.part:.1f} %, is within its interval"
-    return f"{lead} ({gap}), and nothing simpler is as good.{worth(found, losses, run, num_tasks)}"
+    words = {name: in_prose(name, classifies=classifies) for name in losses}
+    return lead(found, losses, words, "log loss" if classifies else "squared error") + worth(
+        found, losses, run, num_tasks
+    )
 
 
-def runner_up(
-    losses: Mapping[str, np.ndarray], rest: Mapping[str, np.ndarray], best: str, label: Mapping[str, str]
-) -> str:
-    """The next method, and how far it is behind."""
-    name = min(rest, key=lambda one: float(rest[one].mean()))
-    behind = paired_difference(losses[name], losses[best])
-    part = 100 * behind.difference / max(float(losses[best].mean()), 1e-30)
-    return f", and no simpler method is as good; next is {label[name]}, {part:.1f} % behind."
+def lead(found: Recommendation, losses: Mapping[str, np.ndarray], words: Mapping[str, str], loss: str) -> str:
+    """The recommended method and the reason."""
+    if found.name != found.best:
+        gap = f"{found.behind.difference:+.2g} ± {found.behind.ci95:.2g}"
+        ahead = f"the lead of {words[found.best]}, {100 * found.part:.1f} % of the {loss}, is within its interval"
+        return f"Use {words[found.name]}: {ahead} ({gap}), and nothing simpler is as good."
+    text = f"Use {words[found.best]}: it has the least {loss} on test tasks"
+    if (near := runner_up(losses, found.best)) is None:
+        return f"{text}."
+    more = percent_more(losses, near, found.best)
+    return f"{text}, and no simpler method is as good; next is {words[near]} with {more:.1f} % more."
+
+
+def runner_up(losses: Mapping[str, np.ndarray], best: str) -> str | None:
+    """The method with the least loss but for the best one."""
+    rest = [name for name in losses if name != best]
+    return min(rest, key=lambda name: float(losses[name].mean()), default=None)
+
+
+def percent_more(losses: Mapping[str, np.ndarray], name: str, than: str) -> float:
+    """How much more loss one method has than another, in percent."""
+    return 100 * (float(losses[name].mean()) / max(float(losses[than].mean()), 1e-30) - 1)
 
 
 def worth(found: Recommendation, losses: Mapping[str, np.ndarray], run: str, num_tasks: int) -> str:
-    """What a meta-learner would need, where something else is recommended."""
+    """Describe what a meta-learner would need, if another method is recommended."""
     if run not in META_LEARNERS or found.name == run:
         return ""
-    part = float(losses[run].mean()) / max(float(losses[found.name].mean()), 1e-30) - 1
-    there = "ahead" if part < 0 else "behind"
+    more, label = percent_more(losses, run, found.name), label_of(run)
+    told = found.name == found.best and runner_up(losses, found.best) == run
+    here = label if told else f"{label} has {abs(more):.1f} % {'less' if more < 0 else 'more'} than that here; it"
     return (
-        f" {label_of(run)} is {abs(100 * part):.1f} % {there} of it here; its training pays with more tasks "
-        f"({num_tasks} in training here), tasks of several kinds, or functions more curved than a spline."
+        f" {here} pays off with more tasks ({num_tasks} in training here), tasks of several kinds, or curves that a "
+        "spline cannot follow."
     )

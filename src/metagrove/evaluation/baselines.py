@@ -1,4 +1,4 @@
-"""A run beside its baselines on the same test tasks: who is best, what is served, what is recommended.
+"""Comparison of a run with its baselines on the same test tasks: the best, the served and the recommended method.
 
 baselines.json in the run folder holds `Baselines`; the first row is the run itself. Baselines are fitted to training
 tasks, their settings and what is served are selected on validation tasks, and all are scored on test tasks.
@@ -15,7 +15,7 @@ import numpy as np
 from metagrove import files
 from metagrove.baselines.data import Draws, baseline_data, draw_tasks, mean_loss
 from metagrove.config.config import Config
-from metagrove.evaluation.advice import advise, recommend
+from metagrove.evaluation.advice import advise, in_prose, recommend
 from metagrove.evaluation.candidates import (
     STOPPED,
     Candidate,
@@ -140,7 +140,7 @@ def measure(
     note("scoring all on validation and test tasks")
     predictions = {name: predict_draws(one, data.validation) for name, one in runs.items()}
     _, query = data.validation.joined()
-    blend = blended(run, runs, predictions, query)
+    blend = blended(run, runs, predictions, data.validation)
     if blend is not None and blend.run is not None:
         found.append(blend)
         predictions["blend"] = predict_draws(blend.run, data.validation)
@@ -169,14 +169,15 @@ def measured_of(one: Candidate, run: Run, test: Draws, validation_loss: float | 
 def with_served(result: Baselines, losses: Mapping[str, float], run: Run, *, serve: bool) -> Baselines:
     """Decide what is served, write that beside the run, and say so."""
     label = {row.name: row.label for row in result.rows}
+    words = {name: in_prose(name, classifies=run.classifies) for name in label}
     variant = {row.name: row.variant for row in result.rows}
     finite = {name: loss for name, loss in losses.items() if math.isfinite(loss)}
     winner = min(finite, key=lambda name: finite[name])
     if not serve:
-        why = f"adapt and predict serve {label[run.learner_name]}, as asked for"
+        why = f"adapt and predict serve {words[run.learner_name]}, as asked for"
         served = Served(run.learner_name, label[run.learner_name], why)
     else:
-        described = f"{label[winner]} ({variant[winner]})" if variant[winner] else label[winner]
+        described = f"{words[winner]} ({variant[winner]})" if variant[winner] else words[winner]
         why = f"adapt and predict serve {described}, which has the least loss on validation tasks"
         served = Served(winner, label[winner], why)
     write_served(run.folder, served)

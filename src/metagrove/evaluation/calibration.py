@@ -9,7 +9,6 @@ classes:  coverage of the smallest sets of classes that hold at least the level 
 import dataclasses
 import statistics as distributions
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -118,9 +117,10 @@ def predict_tests(run: Run, num_tasks: int, seed: int) -> Answers:
     """Adapt to test tasks, as many of each part of the source, and predict their queries."""
     parts = test_parts(run.config.source, seed)
     sizes = draws_of(num_tasks, len(parts), again=run.config.source.repeats_tasks)
-    how: dict[str, Any] = {"steps": run.inner_steps, "task_chunk_size": run.config.training.task_chunk_size}
+    steps, chunk = run.inner_steps, run.config.training.task_chunk_size
+    learner, meta = run.config.learner, run.meta
     found = [
-        probe(run.config.learner, run.meta, part, task_keys(key, size), keep_answers, **how)
+        probe(learner, meta, part, task_keys(key, size), keep_answers, steps=steps, task_chunk_size=chunk)
         for (part, key), size in zip(parts, sizes, strict=True)
     ]
     columns = [None if column[0] is None else np.concatenate(column) for column in zip(*found, strict=True)]

@@ -10,13 +10,12 @@ import numpy as np
 
 from metagrove import files
 from metagrove.evaluation.hierarchy import HierarchyMeasures, measure_hierarchy
-from metagrove.evaluation.summaries import stream_story
+from metagrove.evaluation.summaries import stream_summary
 from metagrove.learner import num_parameters
 from metagrove.paper.experiments import Row
 from metagrove.paper.results import DifferenceTo, RowResult, SeedResult
 from metagrove.paper.trainings import ExperimentContext, last_of, run_of, search_record
 from metagrove.serve.run import Run, load
-from metagrove.sources.images import Images
 from metagrove.sources.source import Source
 from metagrove.training import folders
 from metagrove.training.records import BlockRecord
@@ -57,9 +56,8 @@ def evaluate_seed(row: Row, seed: int, place: ExperimentContext, references: "Re
     stored, last, records = files.read_json(folder / "run.json"), last_of(folder), folders.read_metrics(folder)
     run, scores = scored(load(folder), row, place)
     families, step = run.config.source.family_names, run.inner_steps
-    few = dataclasses.replace(
-        scores, by_step=scores.by_step[:PAPER_TASKS], family=scores.family[:PAPER_TASKS], shares=None
-    )
+    by_step, family = scores.by_step[:PAPER_TASKS], scores.family[:PAPER_TASKS]
+    few = dataclasses.replace(scores, by_step=by_step, family=family, shares=None)
     return SeedResult(
         seed=seed,
         test_seed=place.experiment.test_seed,
@@ -69,7 +67,7 @@ def evaluate_seed(row: Row, seed: int, place: ExperimentContext, references: "Re
         paired_difference=references.difference(run, row.label, seed, scores),
         scores=every_score(scores, run) if place.experiment.keep_scores else None,
         data=run.config.source.checksums or None,
-        stream=stream_story(run, records),
+        stream=stream_summary(run, records),
         hierarchy=hierarchy_of(run, place),
         checkpoint=run.about,
         parameters=num_parameters(run.meta),
@@ -102,20 +100,13 @@ class References:
 
     def difference(self, run: Run, label: str, seed: int, scores: Scores) -> DifferenceTo:
         """Compute the paired difference to the same seed of the first row of the run's source, or to its first seed."""
-        by_seed = self.of_source.setdefault(as_at_test(run.config.source), {})
+        by_seed = self.of_source.setdefault(run.config.source.as_at_test(), {})
         first = next(iter(by_seed.values()), None)
         if first is None or first.label == label:
             first = by_seed[seed] = Reference(label, scores, run.inner_steps)
         other = by_seed.get(seed, first)
         paired = compare_scores(scores, run.inner_steps, other.scores, other.step, run.config.source.family_names)
         return DifferenceTo(paired.difference, paired.ci95, paired.by_family, to=other.label)
-
-
-def as_at_test(source: Source) -> Source:
-    """The source without settings that change training tasks alone, so that runs on equal test tasks are compared."""
-    if not isinstance(source, Images):
-        return source
-    return dataclasses.replace(source, queries=source.test_queries, train_ways=0, train_shots=0, augment=False)
 
 
 def every_score(scores: Scores, run: Run) -> dict[str, str]:

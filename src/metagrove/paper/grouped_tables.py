@@ -1,6 +1,7 @@
 """`metagrove reproduce grouped-tables`: all methods on eight real sets of many small groups, five splits of each.
 
-Each training is `metagrove train own` at its defaults. A method's error is relative to the mean of the support rows:
+What is served is what `metagrove train own` serves at its defaults; other learners, trained with the same net and
+budget, and other packages are scored beside it. A method's error is relative to the mean of the support rows:
 √(mean squared error / that of the mean); of classes log loss / that of the support's rate. Test groups weigh the same.
 """
 
@@ -8,16 +9,20 @@ import dataclasses
 import fnmatch
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from metagrove import files
 from metagrove.baselines.data import baseline_data, draw_tasks
+from metagrove.config.presets import default_learner
 from metagrove.errors import InputError
 from metagrove.evaluation.baselines import BaselineRow, Baselines, read_baselines
-from metagrove.evaluation.candidates import score_draws
+from metagrove.evaluation.candidates import STOPPED, predict_draws, score_draws, trained
+from metagrove.evaluation.row_scores import score_rows
 from metagrove.files import Json
 from metagrove.own.training import NUM_DRAWS, Job, own_config, print_note, run_job
 from metagrove.paper.grouped_data import SETS, write_set
@@ -34,7 +39,7 @@ RUNS = Path("runs") / NAME
 
 @dataclasses.dataclass(frozen=True)
 class GroupedBudget:
-    """How many splits, which learners beside HSML, and changes to the defaults of `train own`."""
+    """Budget: number of splits, learners beside HSML, and changes to the defaults of `train own`."""
 
     splits: int
     also: tuple[str, ...]
@@ -65,8 +70,10 @@ def reproduce_grouped_tables(*, budget: str = "paper", only: str = "*", train: b
     for split, name in ((split, name) for split in range(how.splits) for name in SETS):
         place = RUNS.parent / full_name / f"{name}-s{split}"
         wanted = any(fnmatch.fnmatchcase(word, only) for word in (name, place.name))
-        if train and wanted and not is_measured(place, how) and measure_split(name, split, place, how) is None:
-            return None
+        if train and wanted and not is_measured(place, how):
+            if measure_split(name, split, place, how) is None:
+                return None
+            jax.clear_caches()  # compiled programs of many splits would exceed the system's limit of memory maps
     result = collect(RUNS.parent / full_name, budget)
     out.mkdir(parents=True, exist_ok=True)
     files.write_json(out / f"{full_name}.json", {"format": files.FORMAT, **result})
@@ -86,12 +93,12 @@ def measure_split(name: str, split: int, place: Path, how: GroupedBudget) -> Jso
     write_set(name, table)
     config = own_config(SETS[name].settings(table, split), None, print_note).with_settings(**how.settings)
     resume = (place / "run.json").exists()
-    run = run_job(Job(config, place, resume=resume, also=how.also, command=f"metagrove reproduce {NAME}"), print_note)
-    if run is None:
+    run = run_job(Job(config, place, resume=resume, command=f"metagrove reproduce {NAME}"), print_note)
+    if run is None or (others := learner_rows(run.alone(), how.also)) is None:
         return None
     measured = read_baselines(place)
     assert measured is not None
-    result = {**rows_of(measured), **peer_rows(run)}
+    result = {**rows_of(measured), **others, **peer_rows(run)}
     found = {
         "set": name,
         "split": split,
@@ -99,16 +106,17 @@ def measure_split(name: str, split: int, place: Path, how: GroupedBudget) -> Jso
         "served": measured.served,
         "recommended": measured.recommended,
         "seconds": time.monotonic() - began,
+        "certainty": certainty(run),
         "rows": relative(result, classifies=run.classifies),
     }
     files.write_json(place / "result.json", {"format": files.FORMAT, **found})
     return found
 
 
-def rows_of(measured: Baselines) -> dict[str, dict[str, Any]]:
+def rows_of(measured: Baselines) -> dict[str, Json]:
     """Losses of the run and its baselines on test and validation tasks."""
 
-    def one(row: BaselineRow) -> dict[str, Any]:
+    def one(row: BaselineRow) -> Json:
         loss = row.value if row.log_loss is None else row.log_loss
         how = {"variant": row.variant, "seconds": row.seconds, "validation_loss": row.validation_loss}
         return {"error": row.error} if row.error else {"loss": loss, **{k: v for k, v in how.items() if known(v)}}
@@ -116,16 +124,43 @@ def rows_of(measured: Baselines) -> dict[str, dict[str, Any]]:
     return {row.name: one(row) for row in measured.rows}
 
 
+def certainty(run: Run) -> dict[str, float]:
+    """Of what is served: coverage and width of 90 % intervals, or how well probabilities agree with accuracy."""
+    scores = score_rows(run)
+    assert scores is not None
+    if scores.classes is not None:
+        return {"accuracy": scores.classes.accuracy, "calibration_error": scores.classes.calibration_error}
+    (target,) = (scores.targets or {}).values()
+    assert target.interval is not None
+    return {"coverage": target.interval.coverage, "width": target.interval.width, "rmse": target.rmse, "r2": target.r2}
+
+
 def known(value: Any) -> bool:
     """Whether a value says anything."""
     return value is not None and value != "" and not (isinstance(value, float) and math.isnan(value))
 
 
-def peer_rows(run: Run) -> dict[str, dict[str, Any]]:
+def learner_rows(run: Run, names: tuple[str, ...]) -> dict[str, Json] | None:
+    """Losses of other learners of the same net and budget, which are not served; None if training was interrupted."""
+    configs = {name: dataclasses.replace(run.config, learner=default_learner(name, run.config)) for name in names}
+    test = draw_tasks(run.config.source, "test", num_draws=NUM_DRAWS, seed=0)
+    found: dict[str, Json] = {}
+    for one in trained(run, configs, print_note):
+        if one.error == STOPPED:
+            return None
+        if one.run is None:
+            found[one.name] = {"error": one.error}
+            continue
+        scores = score_draws(predict_draws(one.run, test), test, classifies=run.classifies)
+        found[one.name] = {"loss": float(scores.loss.mean()), "seconds": one.seconds}
+    return found
+
+
+def peer_rows(run: Run) -> dict[str, Json]:
     """Losses of other packages on the same draws."""
     data = baseline_data(run.config.source, classifies=run.classifies)
     test = draw_tasks(run.config.source, "test", num_draws=NUM_DRAWS, seed=0)
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Json] = {}
     for name, predict in peers_for(data).items():
         began = time.monotonic()
         try:
@@ -138,7 +173,7 @@ def peer_rows(run: Run) -> dict[str, dict[str, Any]]:
     return found
 
 
-def relative(rows: dict[str, dict[str, Any]], *, classifies: bool) -> dict[str, dict[str, Any]]:
+def relative(rows: dict[str, Json], *, classifies: bool) -> dict[str, Json]:
     """The rows with their error relative to the mean (or rate) of the support rows."""
     base = rows["support-mean"]["loss"]
 
@@ -148,12 +183,12 @@ def relative(rows: dict[str, dict[str, Any]], *, classifies: bool) -> dict[str, 
     return {name: {**row, "relative": part(row["loss"])} if "loss" in row else row for name, row in rows.items()}
 
 
-def collect(place: Path, budget: str) -> dict[str, Any]:
+def collect(place: Path, budget: str) -> Json:
     """All splits that are there, and how the served method compares with the best of each set."""
     found = [files.read_json(path) for path in sorted(place.glob("*-s*/result.json"))]
     if not found:
         raise InputError(f"{place} holds no results: leave --no-train out")
-    sets: dict[str, Any] = {}
+    sets: dict[str, Json] = {}
     for name in (name for name in SETS if any(one["set"] == name for one in found)):
         splits = sorted((one for one in found if one["set"] == name), key=lambda one: one["split"])
         plain = [{key: value for key, value in one.items() if key not in ("format", "set")} for one in splits]
@@ -169,8 +204,8 @@ def collect(place: Path, budget: str) -> dict[str, Any]:
     }
 
 
-def summary(splits: list[dict[str, Any]]) -> dict[str, Any]:
-    """Means over splits of each method's relative error, of what was served and of the best single method."""
+def summary(splits: Sequence[Json]) -> Json:
+    """Means over splits of each method's relative error and of what was served, and how that compares with the best."""
     names = list(dict.fromkeys(name for one in splits for name in one["rows"]))
     means = {
         name: float(np.mean([one["rows"][name]["relative"] for one in splits]))
@@ -178,6 +213,7 @@ def summary(splits: list[dict[str, Any]]) -> dict[str, Any]:
         if all("relative" in one["rows"].get(name, {}) for one in splits)
     }
     served = float(np.mean([one["rows"][one["served"]]["relative"] for one in splits]))
-    single = {name: value for name, value in means.items() if name != "blend"}
-    best = min(single, key=lambda name: single[name])
-    return {"relative": means, "served": served, "best": best, "served_over_best": served / means[best]}
+    best = min(means, key=lambda name: means[name])
+    certain = {name: float(np.mean([one["certainty"][name] for one in splits])) for name in splits[0]["certainty"]}
+    ratio = served / means[best]
+    return {"relative": means, "served": served, "best": best, "served_over_best": ratio, "certainty": certain}

@@ -54,7 +54,7 @@ def measures(result: ExperimentResult) -> Cells:
 
 
 def goals(result: ExperimentResult) -> Cells:
-    """What evidence clusters had to reach, and what the means over seeds are."""
+    """Table of the targets of evidence clusters, and the means over seeds."""
     rows = {row.label: row for row in result.rows}
     heading = ["", *(f"{shots}: {what}" for shots in SHOTS for what in ("goal", "measured", "reached"))]
     lines = []

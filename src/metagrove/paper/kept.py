@@ -8,8 +8,8 @@ from metagrove import files
 from metagrove.config.encoding import from_json, to_json
 from metagrove.files import Json
 from metagrove.paper.experiments import Row
-from metagrove.paper.results import ExperimentResult, RowResult, SearchRecord, SeedResult, read_result
-from metagrove.paper.trainings import ExperimentContext, finished, plain_data, run_of, search_file
+from metagrove.paper.results import ExperimentResult, RowResult, SearchRecord, SeedResult, Trial, read_result
+from metagrove.paper.trainings import ExperimentContext, finished, finished_trials, plain_data, run_of, search_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +19,8 @@ class Kept:
     place: ExperimentContext
     rows: dict[str, RowResult]
     """By label, their configs in the present format."""
+    trials: dict[str, list[Trial]]
+    """Of rows that were not trained, by label."""
 
     @classmethod
     def read(cls, path: Path, place: ExperimentContext) -> "Kept":
@@ -26,7 +28,7 @@ class Kept:
         stored: Json = read_result(path) if path.exists() else {"format": files.FORMAT, "rows": []}
         result = files.from_json(ExperimentResult, stored) if path.exists() else None
         rows = [in_present_format(row, stored["format"]) for row in result.rows] if result else []
-        kept = cls(place, {row.label: row for row in rows})
+        kept = cls(place, {row.label: row for row in rows}, result.trials if result else {})
         for row in place.experiment.rows:
             kept._restore_search(row)
         return kept
@@ -56,6 +58,16 @@ class Kept:
                 merged.append(self.rows[row.label])
         labels = {row.label for row in rows}
         return merged + [one for label, one in self.rows.items() if not (complete or label in labels)]
+
+    def trials_of(self, rows: list[Row], trained: list[RowResult]) -> dict[str, list[Trial]]:
+        """The candidates of the rows that are not trained: those trained here, and else what the result had."""
+        labels = {row.label for row in trained}
+        found = {
+            row.label: finished_trials(row, self.place) or self.trials.get(row.label, [])
+            for row in rows
+            if row.label not in labels
+        }
+        return {label: trials for label, trials in found.items() if trials}
 
     def _of_seed(self, row: Row, seed: int) -> SeedResult | None:
         """The stored result of a seed, if it is one of the same settings on the same test tasks."""
@@ -99,7 +111,7 @@ def in_present_format(row: RowResult, file_format: int) -> RowResult:
 
 
 def stored_search(record: SearchRecord) -> list:
-    """What identifies a search: preset, settings of all candidates, of their trainings, and the candidates."""
+    """Identity of a search: preset, settings of all candidates, of their trainings, and the candidates."""
     return [record.preset, record.base, record.trial, [one.settings for one in record.candidates]]
 
 

@@ -1,6 +1,89 @@
-"""Tables about a user's own data: the Gapminder study and speed."""
+"""Tables about a user's own data: real sets of many small groups, the Gapminder study, and speed."""
 
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from metagrove.evaluation.candidates import label_of
 from metagrove.files import Json
+
+ORDER = (
+    "hsml",
+    "maml",
+    "mixed-model",
+    "mixture",
+    "shared-gaussian-process",
+    "support-trees",
+    "GPBoost",
+    "MixedLM",
+    "gaussian-process",
+    "ridge",
+    "pooled-trees",
+    "pooled-linear",
+    "support-mean",
+)
+"""Methods in the order of the tables about real sets."""
+
+
+def grouped_errors(result: Json) -> list[list[str]]:
+    """Relative error of every method on every real set, the lowest of each in bold."""
+    sets = result["sets"]
+    lowest = {name: min(one["served"], *one["relative"].values()) for name, one in sets.items()}
+
+    def cell(name: str, value: float | None) -> str:
+        return "" if value is None else bold(f"{value:.3f}", f"{value:.3f}" == f"{lowest[name]:.3f}")
+
+    rows = [["served", *(cell(name, one["served"]) for name, one in sets.items())]]
+    for method in ORDER:
+        cells = [cell(name, one["relative"].get(method)) for name, one in sets.items()]
+        rows += [[label_of(method), *cells]] if any(cells) else []
+    return [["", *sets], *rows]
+
+
+def grouped_ratios(result: Json) -> list[list[str]]:
+    """Mean and worst over sets of each method's error over that of the best method of the set, the best mean first."""
+    found = {"served": [one["served"] / best_of(one) for one in result["sets"].values()]}
+    for method in ORDER:
+        ratios = [one["relative"].get(method, np.nan) / best_of(one) for one in result["sets"].values()]
+        found |= {label_of(method): [ratio for ratio in ratios if np.isfinite(ratio)]}
+    told = {name: ratios for name, ratios in found.items() if ratios}
+    rows = [[name, f"{np.mean(r):.3f}", f"{max(r):.3f}", str(len(r))] for name, r in told.items()]
+    return [["", "mean", "worst", "sets"], *sorted(rows, key=lambda row: float(row[1]))]
+
+
+def best_of(one: Json) -> float:
+    """The lowest relative error of a set."""
+    return one["relative"][one["best"]]
+
+
+def grouped_sets(result: Json) -> list[list[str]]:
+    """Of each real set: what is served, how it compares with the best, what is recommended, and whether it is sure."""
+    heading = ["", "splits", "served", "best, and served / best", "served (splits)", "recommended (splits)"]
+    rows = []
+    for name, one in result["sets"].items():
+        best = f"{with_article(one['best'])}, {one['served_over_best']:.3f}"
+        counts = [counted(split.get(key, "") for split in one["splits"]) for key in ("served", "recommended")]
+        rows.append([f"{name}: {one['about']}", str(len(one["splits"])), f"{one['served']:.3f}", best, *counts])
+        rows[-1].append(certainty(one["certainty"]))
+    return [[*heading, "90 % intervals cover"], *rows]
+
+
+def counted(names: Iterable[str]) -> str:
+    """How often each method occurs, the most frequent first."""
+    return ", ".join(f"{count} × {with_article(name)}" for name, count in Counter(filter(None, names)).most_common())
+
+
+def with_article(name: str) -> str:
+    """A method in a cell; a blend is one of several."""
+    return "a blend" if name == "blend" else label_of(name)
+
+
+def certainty(found: Json) -> str:
+    """Coverage of intervals, or calibration error of probabilities."""
+    if "coverage" in found:
+        return f"{100 * found['coverage']:.1f} %"
+    return f"(calibration error {found['calibration_error']:.3f})"
 
 
 def gapminder(result: Json) -> list[list[str]]:

@@ -61,12 +61,13 @@ def reproduce(
         result = evaluate(trained if only == "*" else [], place, command)
         if only == "*":
             merged = kept[name].merge(rows[name], result.rows, complete=train)
+            trials = kept[name].trials_of(rows[name], merged)
             by_label = {row.label: row for row in rows[name]}
             measured = [
                 with_measures_of_release(by_label[one.label], one, place) if one.label in by_label else one
                 for one in merged
             ]
-            result = dataclasses.replace(result, rows=measured)
+            result = dataclasses.replace(result, rows=measured, trials=trials)
             write_result(result, place, out, release)
         results.append(result)
     return results
@@ -88,8 +89,8 @@ def prepared(budget: str, size: int | None) -> list[str]:
     """Return the names of the experiments whose data is prepared, and print those that are skipped."""
     found = []
     for name in EXPERIMENTS:
-        place = context_of(name, budget, size)
         try:
+            place = context_of(name, budget, size)
             for row in place.experiment.rows:
                 _ = run_of(row, row.seeds[0], without_search(place))[0].source.checksums
         except MetagroveError as error:
@@ -106,10 +107,12 @@ def without_search(place: ExperimentContext) -> ExperimentContext:
 
 def evaluate(rows: list[Row], place: ExperimentContext, command: str) -> ExperimentResult:
     """Evaluate rows and return the result of the experiment."""
-    about = {"about": place.experiment.about, "remark": place.experiment.remark}
-    provenance = folders.provenance(command)
     return ExperimentResult(
-        experiment=place.folder.name, **about, provenance=provenance, rows=evaluate_rows(rows, place)
+        experiment=place.folder.name,
+        about=place.experiment.about,
+        remark=place.experiment.remark,
+        provenance=folders.provenance(command),
+        rows=evaluate_rows(rows, place),
     )
 
 

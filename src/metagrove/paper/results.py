@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from metagrove.evaluation.hierarchy import HierarchyMeasures
-from metagrove.evaluation.summaries import StreamStory
+from metagrove.evaluation.summaries import StreamSummary
 from metagrove.files import FLAT, OMIT_NONE, Json
 from metagrove.losses import best_of
 from metagrove.training.records import ValidationRecord
@@ -60,7 +60,7 @@ class SeedResult:
     """Score of each test task by family, if the experiment stores them."""
     data: dict[str, str] | None = dataclasses.field(default=None, metadata=OMIT_NONE)
     """Checksums of the stored data."""
-    stream: StreamStory | None = dataclasses.field(metadata=FLAT)
+    stream: StreamSummary | None = dataclasses.field(metadata=FLAT)
     hierarchy: HierarchyMeasures | None = dataclasses.field(default=None, metadata=OMIT_NONE)
     """Whether the clusters matter, of a learner with clusters."""
     checkpoint: Json
@@ -107,6 +107,8 @@ class ExperimentResult:
     remark: str = ""
     provenance: Json
     rows: list[RowResult]
+    trials: dict[str, list[Trial]] = dataclasses.field(default_factory=dict)
+    """Candidates trained so far of rows that are not trained yet, by label."""
 
 
 def read_result(path: Path) -> Json:

@@ -1,4 +1,4 @@
-"""What a person asks predictions for (a table or a folder of images), encoded: whole, or some rows at a time."""
+"""Encoding of query rows from a table or a folder of images, at once or in batches."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from metagrove.serve.images import decoded, is_image_file, list_images, read_image_file
-from metagrove.serve.support import folder_of, refuse_unseen
+from metagrove.serve.support import folder_of, note_unused
 from metagrove.tables.read import Table, is_table, open_table, rows_of
 from metagrove.tables.schema import Schema
 from metagrove.task import Spec
@@ -31,7 +31,9 @@ class QueryRows:
 def read_queries(given: Any, spec: Spec, schema: Schema, ignored: tuple[str, ...] | None) -> QueryRows:
     """All rows of a table, or all images of a folder."""
     if not spec.is_image:
-        return encoded(open_table(given), schema, ignored)
+        table = open_table(given)
+        note_unused(table, schema, ignored)
+        return encoded(table, schema)
     if is_path_list(given):
         return image_files([Path(one) for one in given], spec)
     if isinstance(given, str | Path) and is_image_file(Path(given)):
@@ -62,13 +64,14 @@ def query_pieces(path: Path, spec: Spec, schema: Schema, ignored: tuple[str, ...
     if spec.is_image:
         yield from image_pieces(path, spec)
         return
-    for table in rows_of(path):
-        yield encoded(table, schema, ignored)
+    for number, table in enumerate(rows_of(path)):
+        if number == 0:
+            note_unused(table, schema, ignored)
+        yield encoded(table, schema)
 
 
-def encoded(table: Table, schema: Schema, ignored: tuple[str, ...] | None) -> QueryRows:
+def encoded(table: Table, schema: Schema) -> QueryRows:
     """A table's inputs in the net's units."""
-    refuse_unseen(table, schema, ignored)
     x = schema.encode_inputs(table.columns, table.where, table.rows.tolist())
     return QueryRows(x, where=table.where, rows=table.rows, given=table.columns)
 

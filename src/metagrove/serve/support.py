@@ -1,4 +1,4 @@
-"""What a person gives to adapt to (arrays, a table, a folder of images) as rows that the net sees."""
+"""Encoding of a support set that is given as arrays, a table or a folder of images."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from metagrove.errors import InputError
+from metagrove.notes import note
 from metagrove.serve.images import support_images
 from metagrove.serve.rows import Inputs, support_rows
 from metagrove.sources.source import Source
@@ -50,7 +51,7 @@ def read_support(source: Source, support: Any, y: ArrayLike | None, *, classifie
     if schema is None:
         raise InputError("this run classifies and names no columns: give arrays, run.adapt(x, y)")
     table = open_table(support)
-    refuse_unseen(table, schema, source.ignored_columns)
+    note_unused(table, schema, source.ignored_columns)
     where = table.columns, table.where, table.rows.tolist()
     return SupportRows(schema.encode_inputs(*where), schema.encode_targets(*where), schema)
 
@@ -119,13 +120,10 @@ def plain_columns(name: str, count: int) -> tuple[Column, ...]:
     return tuple(Column(one, "number") for one in names)
 
 
-def refuse_unseen(table: Table, schema: Schema, ignored: tuple[str, ...] | None) -> None:
-    """Refuse a column that training did not have: it would be left unread without a word."""
+def note_unused(table: Table, schema: Schema, ignored: tuple[str, ...] | None) -> None:
+    """Note columns that training did not have, e.g. an identifier; they are not used."""
     known = {column.name for column in schema.inputs + schema.targets} | set(ignored or ())
     unseen = [name for name in table.columns if name not in known]
     if unseen and ignored is not None:
         inputs = quote([column.name for column in schema.inputs])
-        raise InputError(
-            f"{table.where} has a column {quote(unseen)} that was not seen in training: leave it out; "
-            f"the inputs are {inputs}"
-        )
+        note(f"{table.where}: {quote(unseen)} not used, since training had no such column; the inputs are {inputs}")

@@ -4,7 +4,7 @@ Figures for images are in `show.image_figures`.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,11 @@ def draw_all(run: Run, others: Sequence[Run], out: Path | None, *, seed: int) ->
             figures |= draw_images(run, others, seed=seed)
     if not figures:
         raise InputError(f"{run.folder} has nothing to draw: no metrics.jsonl, and no curves or images")
+    return save_figures(folder, figures)
+
+
+def save_figures(folder: Path, figures: Mapping[str, Figure]) -> list[Path]:
+    """Save figures as PNG files in a folder, and return their paths."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for title, figure in figures.items():

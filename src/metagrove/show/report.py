@@ -1,6 +1,7 @@
 """HTML report of a run: one self-contained file. The same run gives the same bytes."""
 
 import base64
+import dataclasses
 import hashlib
 import importlib.metadata
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from metagrove.evaluation.baselines import read_baselines
 from metagrove.evaluation.hierarchy import measure_hierarchy
 from metagrove.evaluation.row_scores import score_rows
 from metagrove.files import save_error, write_atomically
-from metagrove.serve.index import read_atlas
+from metagrove.serve.index import read_index
 from metagrove.serve.run import Run
 from metagrove.show.figures import FIT_STYLES
 from metagrove.show.report_context import ReportContext
@@ -77,12 +78,12 @@ def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int |
         seen=seen,
         standings=(*beside, *([] if baselines is None else measured_before(baselines))),
         baselines=baselines,
-        atlas=read_atlas(run.folder),
+        atlas=read_index(run.folder),
         records=tuple(folders.read_metrics(run.folder)),
         sketcher=sketcher,
         hierarchy=measure_hierarchy(run, **which),
         functions=node_functions(sketcher, seen) if seen.assignments else None,
-        rows=score_rows(run),
+        rows=score_rows(dataclasses.replace(run, serves=True)),
         **which,
     )
 

@@ -1,4 +1,4 @@
-"""The hierarchy in figures: the tree above a heat map of assignments, and what each cluster's functions look like."""
+"""The hierarchy in figures: the tree above a heat map of assignments, and the functions of each cluster."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from matplotlib.axes import Axes
 
-from metagrove.evaluation.hierarchy import level_shares, node_name
+from metagrove.evaluation.agreement import level_shares, node_name
 from metagrove.learner import ClusterFunctions, Learner, Meta
 
 BLUE, EDGE = "#0072B2", "#C8CDD2"

@@ -58,6 +58,10 @@ class Images(Source):
     """Number of support images per class in training, if it differs from that at test; 0 for the same."""
     augment: bool = False
     """Augment training images by random mirroring and shifts of up to an eighth of their size; not in the paper."""
+    rotate: float = 0.0
+    """Probability that all images of a training task are rotated alike, by 90, 180 or 270 degrees: new classes."""
+    mix: float = 0.0
+    """Probability that each class of a training task is a mixture of two: every image is the mean of one of each."""
     data: str = "data"
     """Folder of the prepared pools."""
 
@@ -71,6 +75,8 @@ class Images(Source):
         problems += [] if self.datasets else ["datasets must name at least one pool"]
         for name in ("train_ways", "train_shots"):
             problems += [] if (value := getattr(self, name)) >= 0 else [f"{name} must be 0 or more, got {value}"]
+        for name in ("rotate", "mix"):
+            problems += [] if 0 <= (value := getattr(self, name)) <= 1 else [f"{name} must be from 0 to 1, got {value}"]
         if self.held_out and (self.held_out not in self.datasets or len(self.datasets) < 2):
             problems += [f"held_out must be one of two or more datasets, got {self.held_out!r}"]
         if self.weights and (len(self.weights) != len(self.datasets) or not min(self.weights) > 0):
@@ -87,6 +93,23 @@ class Images(Source):
         """Shapes of inputs and targets in training, which may have other ways than at test."""
         return Spec(x_shape=self.spec.x_shape, y_dim=self.train_ways or self.ways)
 
+    def with_test_ways(self) -> "Images":
+        """Return the source whose training tasks have as many classes as its test tasks.
+
+        Returns:
+            The source with `train_ways` 0.
+        """
+        return dataclasses.replace(self, train_ways=0)
+
+    def as_at_test(self) -> "Images":
+        """Return the source without the settings that change training tasks alone.
+
+        Returns:
+            The source, which draws the same test tasks.
+        """
+        plain = {"train_ways": 0, "train_shots": 0, "augment": False, "rotate": 0.0, "mix": 0.0}
+        return dataclasses.replace(self, queries=self.test_queries, **plain)
+
     @property
     def family_names(self) -> tuple[str, ...]:
         """Names of the datasets, in the order of `Task.family`."""
@@ -96,6 +119,11 @@ class Images(Source):
     def checksums(self) -> dict[str, str]:
         """SHA-256 checksums of the images of every pool."""
         return {name: pool.read(name, self.size, Path(self.data)).sha256 for name in self.datasets}
+
+    @property
+    def num_classes(self) -> int:
+        """Number of training classes of all datasets; with `rotate`, a class rotated is another; 0 with `mix`."""
+        return self.split("train").num_classes
 
     def sample(self, key: PRNGKeyArray) -> Task:
         """Draw one training task.
@@ -154,26 +182,49 @@ class Episodes(eqx.Module):
     most: int = eqx.field(static=True)
     """Largest number of images of a class."""
     augment: bool = eqx.field(static=True)
+    rotate: float = eqx.field(static=True)
+    mix: float = eqx.field(static=True)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes that `Task.classes` counts; 0 if they are mixed."""
+        return 0 if self.mix else int((self.counts > 0).sum()) * (4 if self.rotate else 1)
 
     def sample(self, key: PRNGKeyArray) -> Task:
         """Draw one task, determined completely by `key`; labels follow the order in which classes are drawn."""
         dataset_key, class_key, image_key, change_key = jax.random.split(key, 4)
         dataset = jax.random.categorical(dataset_key, jnp.log(self.weights))
-        counts, starts = self.counts[dataset], self.starts[dataset]
-        classes = draw(class_key, counts > 0, self.ways)
-        wanted = self.shots + self.queries
-
-        def images_of(key: PRNGKeyArray, which: Array) -> Array:
-            return starts[which] + draw(key, jnp.arange(self.most) < counts[which], wanted)
-
-        chosen = jax.vmap(images_of)(jax.random.split(image_key, self.ways), classes)
-        in_order = jnp.concatenate([chosen[:, : self.shots].reshape(-1), chosen[:, self.shots :].reshape(-1)])
-        x = self.images[in_order].astype(jnp.float32) / 255
+        classes = draw(class_key, self.counts[dataset] > 0, self.ways)
+        x = self.images_of(image_key, dataset, classes)
+        if self.mix:
+            x = self.mixed(jax.random.fold_in(key, 1), dataset, x)
         x = augment(change_key, x) if self.augment else x
+        classes += (self.counts > 0).sum(1).cumsum()[dataset] - (self.counts[dataset] > 0).sum()
+        if self.rotate:
+            turn = draw_turn(jax.random.fold_in(key, 2), self.rotate)
+            x, classes = turned(x, turn), classes + turn * (self.counts > 0).sum()
         num_support, one_hot = self.ways * self.shots, jnp.eye(self.ways)
         support = unpadded(x[:num_support], jnp.repeat(one_hot, self.shots, axis=0))
         query = unpadded(x[num_support:], jnp.repeat(one_hot, self.queries, axis=0))
-        return Task(support, query, self.numbers[dataset])
+        return Task(support, query, self.numbers[dataset], None if self.mix else classes)
+
+    def images_of(self, key: PRNGKeyArray, dataset: Array, classes: Int[Array, " k"]) -> Float[Array, "n h w 3"]:
+        """Draw distinct images of some classes of a dataset, those of the support set first."""
+        counts, starts = self.counts[dataset], self.starts[dataset]
+
+        def images_of(key: PRNGKeyArray, which: Array) -> Array:
+            return starts[which] + draw(key, jnp.arange(self.most) < counts[which], self.shots + self.queries)
+
+        chosen = jax.vmap(images_of)(jax.random.split(key, self.ways), classes)
+        in_order = jnp.concatenate([chosen[:, : self.shots].reshape(-1), chosen[:, self.shots :].reshape(-1)])
+        return self.images[in_order].astype(jnp.float32) / 255
+
+    def mixed(self, key: PRNGKeyArray, dataset: Array, x: Float[Array, "n h w 3"]) -> Float[Array, "n h w 3"]:
+        """With probability `mix`, the mean of each image and one of another class, the same for all of a class."""
+        whether_key, class_key, image_key = jax.random.split(key, 3)
+        classes = draw(class_key, self.counts[dataset] > 0, self.ways)
+        other = (x + self.images_of(image_key, dataset, classes)) / 2
+        return jnp.where(jax.random.bernoulli(whether_key, self.mix), other, x)
 
 
 def draw(key: PRNGKeyArray, allowed: Array, count: int) -> Int[Array, " count"]:
@@ -191,6 +242,18 @@ def augment(key: PRNGKeyArray, x: Float[Array, "n h w 3"]) -> Float[Array, "n h 
     padded = jnp.pad(x, ((0, 0), (reach, reach), (reach, reach), (0, 0)), mode="edge")
     shifts = jax.random.randint(shift_key, (len(x), 2), 0, 2 * reach + 1)
     return jax.vmap(lambda one, at: jax.lax.dynamic_slice(one, (at[0], at[1], 0), x.shape[1:]))(padded, shifts)
+
+
+def draw_turn(key: PRNGKeyArray, probability: float) -> Int[Array, ""]:
+    """Draw a number of quarter turns: 1, 2 or 3 with a probability, else 0."""
+    whether_key, turn_key = jax.random.split(key)
+    whether = jax.random.bernoulli(whether_key, probability)
+    return jnp.where(whether, jax.random.randint(turn_key, (), 1, 4), 0)
+
+
+def turned(x: Float[Array, "n h w 3"], turn: Int[Array, ""]) -> Float[Array, "n h w 3"]:
+    """Rotate square images by quarter turns."""
+    return jax.lax.switch(turn, [functools.partial(jnp.rot90, k=k, axes=(1, 2)) for k in range(4)], x)
 
 
 @functools.lru_cache(maxsize=4)
@@ -222,6 +285,8 @@ def open_split(source: Images, split: Split) -> Episodes:
         queries=queries,
         most=max(map(max, counts)),
         augment=source.augment and train,
+        rotate=source.rotate if train else 0.0,
+        mix=source.mix if train else 0.0,
     )
 
 
