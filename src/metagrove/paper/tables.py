@@ -166,6 +166,8 @@ BENCHMARK_TABLES: dict[str, tuple[str, Callable[[Json], Cells]]] = {
     "method-costs": ("benchmark-methods", method_tables.costs),
     "method-cost-goals": ("benchmark-methods", method_tables.cost_goals),
     "calibration": ("calibration", method_tables.calibration),
+    "coverage": ("coverage", method_tables.coverage),
+    "evidence-cost": ("benchmark-evidence", method_tables.evidence_cost),
     "own-speed": ("benchmark-own", own_tables.speed),
     "toy-speed": ("benchmark-toy", speed),
     "toy-scale": ("benchmark-toy", scale),

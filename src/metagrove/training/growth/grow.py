@@ -95,8 +95,12 @@ def relative_change(before: Scores, after: Scores) -> float:
 
 
 def as_grown(config: Config, clusters: tuple[int, ...]) -> Config:
-    """The config as a checkpoint has it: with as many clusters as had grown by then."""
-    if clusters and len(clusters) != len(config.learner.clusters):
+    """The config as a checkpoint has it: with as many clusters as had grown, or had been found, by then.
+
+    A fit before the first meta-step may find fewer clusters than levels were asked for, and drops those levels.
+    """
+    fewer = len(clusters) < len(config.learner.clusters) and bool(config.learner.phases())
+    if clusters and len(clusters) != len(config.learner.clusters) and not fewer:
         raise RunError(f"the checkpoint has clusters on {len(clusters)} levels, run.json on another number: copy both")
     return dataclasses.replace(config, learner=config.learner.with_clusters(clusters)) if clusters else config
 
