@@ -102,6 +102,7 @@ def random_episodes(size: int) -> Any:
         numbers=jnp.zeros(1, jnp.int32),
         most=PICTURES,
         augment=False,
+        rotate=False,
         **EPISODE,
     )
 
