@@ -8,7 +8,8 @@ from metagrove.config.config import Config, Growth, Training
 from metagrove.config.presets import preset
 from metagrove.errors import DivergedError, InputError, MetagroveError, RunError
 from metagrove.grove import Grove
-from metagrove.hsml.cluster import Clustering, DistanceClusters
+from metagrove.hsml.cluster import DistanceClusters
+from metagrove.hsml.clustering import Clustering
 from metagrove.hsml.embed import AttentionEmbedding, Embedding, NoEmbedding, PoolingEmbedding, RecurrentEmbedding
 from metagrove.hsml.evidence import EvidenceClusters
 from metagrove.hsml.found import FoundClusters
@@ -16,6 +17,7 @@ from metagrove.hsml.gate import FiLMGate, NodeGate, NoGate, ParameterGate
 from metagrove.hsml.learner import HSML
 from metagrove.hsml.no_clusters import NoClusters
 from metagrove.hsml.relative import RelativeClusters
+from metagrove.hsml.small_gate import SmallGate
 from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Learner, Phase
 from metagrove.losses import cross_entropy, mse
@@ -43,7 +45,8 @@ from metagrove.rivals.scratch import Scratch
 from metagrove.rivals.snail import SNAIL
 from metagrove.serve.fitted_task import FittedTask
 from metagrove.serve.fitted_tasks import FittedTasks
-from metagrove.serve.run import Run, load, train
+from metagrove.serve.run import Run, load
+from metagrove.serve.train import train
 from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
 from metagrove.sources.source import Source
@@ -120,6 +123,7 @@ __all__ = [
     "Run",
     "RunError",
     "Scratch",
+    "SmallGate",
     "Source",
     "Spec",
     "Stream",

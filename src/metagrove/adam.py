@@ -1,4 +1,4 @@
-"""Adam (Kingma & Ba, 2015) with a step count per row, so that bias correction is right for rows added later.
+"""Adam (Kingma & Ba, 2015) with a step count per row, so that bias correction also holds for rows that are added later.
 
 m ← β₁m + (1 - β₁)g,   v ← β₂v + (1 - β₂)g²,   update = m̂ / (√v̂ + ε),   m̂ = m / (1 - β₁^age),   v̂ = v / (1 - β₂^age)
 

@@ -7,21 +7,34 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
+import io
 import json
 import math
 import os
+import shutil
+import stat
 import tempfile
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, BinaryIO, TextIO, TypeVar
 
-from metagrove.errors import RunError
+from metagrove.errors import RunError, quoted
+from metagrove.typed_json import parse_json, raise_type_errors, type_errors
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 FORMAT = 2
 """Raised when a file written by this version cannot be read by the one before; older formats are migrated."""
 
+TEMPORARY = ".tmp"
+"""Ending of temporary files and folders, whose names begin with a dot."""
+MAX_JSON_BYTES = 1 << 26
+"""Largest JSON file that is read."""
 Json = Mapping[str, Any]
 """Plain data of no fixed shape, as JSON has it. Data with a shape is a dataclass."""
 Record = TypeVar("Record")
@@ -49,7 +62,7 @@ def read_json(path: Path) -> dict[str, Any]:
         RunError: If the file is missing, damaged or written by a newer version.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = parse_json(read_plain(path, most=MAX_JSON_BYTES).decode("utf-8"))
     except FileNotFoundError as error:
         raise RunError(
             f"{path} does not exist: is {path.parent} a run folder? `metagrove list` shows the released models"
@@ -57,14 +70,47 @@ def read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror})") from error
     except ValueError as error:
-        raise RunError(f"{path} is not JSON ({error}): it is truncated or was edited") from error
-    if not isinstance(data, dict) or not isinstance(data.get("format"), int):
+        raise RunError(f"{path} is not JSON ({str(error)[:120]}): it is truncated or was edited") from error
+    if not isinstance(data, dict) or type(data.get("format")) is not int:
         raise RunError(f"{path} is not a file of metagrove: it has no format number")
-    if data["format"] > FORMAT:
-        raise RunError(f"{path} has format {data['format']}, this metagrove reads up to {FORMAT}: upgrade metagrove")
+    if not 1 <= data["format"] <= FORMAT:
+        raise RunError(
+            f"{path} has format {quoted(data['format'])}, this metagrove reads up to {FORMAT}: upgrade metagrove"
+        )
     if data.pop("checksum", None) != checksum_of(data):
         raise RunError(f"{path} is damaged or was edited: its checksum does not match; copy it again or retrain")
     return data
+
+
+def read_plain(path: Path, *, most: int, size: int | None = None) -> bytes:
+    """Read a file that may come from a stranger: a regular file of limited size, no device and no pipe.
+
+    Args:
+        path: The file; a symbolic link must stay within its folder.
+        most: Largest size in bytes.
+        size: Its size in bytes, where that is recorded.
+
+    Returns:
+        Its content.
+
+    Raises:
+        RunError: It is not a regular file within its folder, or not of that size.
+        OSError: It cannot be opened.
+    """
+    if "\0" in str(path):
+        raise RunError(f"{quoted(str(path))} is not a path: it has a NUL character")
+    if path.is_symlink() and path.resolve().parent != path.parent.resolve():
+        raise RunError(f"{path} is a link that leads out of its folder: copy the file itself")
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(descriptor, "rb") as file:  # O_NONBLOCK: opening a pipe does not wait for a writer
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise RunError(f"{path} is not a plain file: copy it again")
+        if size is not None and found.st_size != size:
+            raise RunError(f"{path} is damaged: it has {found.st_size:,} bytes, expected {size:,}; copy it again")
+        if found.st_size > most:
+            raise RunError(f"{path} has {found.st_size:,} bytes, at most {most:,} are read")
+        return file.read(most)
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
@@ -81,38 +127,77 @@ def checksum_of(data: Mapping[str, Any]) -> str:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write to a temporary file in the same folder, flush it to disk, and rename it to `path`."""
-    temporary = None
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise save_error(path, error) from error
+    with _replacing(path) as file:
+        file.write(data)
 
 
 @contextlib.contextmanager
 def open_atomically(path: Path) -> Iterator[TextIO]:
     """Open a text file for writing that replaces `path` on success and is deleted on failure."""
-    temporary = None
+    with _replacing(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        try:
+            yield text
+            text.flush()
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                text.detach()
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A temporary file beside `path` that takes its place. A lock marks it as in use as long as its writer lives."""
+    temporary = lock = None
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+        remove_abandoned(path.parent, f".{path.name}.")
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
+        with os.fdopen(descriptor, "wb") as file:
+            lock = hold(descriptor)
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(descriptor)
         Path(temporary).chmod(0o644)
         os.replace(temporary, path)
     except OSError as error:
         raise save_error(path, error) from error
     finally:
+        if lock is not None:
+            os.close(lock)
         if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink(missing_ok=True)
+
+
+def hold(descriptor: int) -> int | None:
+    """Lock an open file or folder; a descriptor that holds the lock, None where that is not possible or it is held.
+
+    The system lifts the lock of a process that dies.
+    """
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return None
+    return os.dup(descriptor)
+
+
+def remove_abandoned(folder: Path, prefix: str = ".") -> None:
+    """Remove the temporary files and folders of processes that were killed: those that nobody holds."""
+    for path in list(folder.iterdir()) if folder.is_dir() else ():
+        if path.name.startswith(prefix) and path.name.endswith(TEMPORARY) and path.name != TEMPORARY:
+            with contextlib.suppress(OSError):
+                descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+                try:
+                    _remove_unheld(path, descriptor)
+                finally:
+                    os.close(descriptor)
+
+
+def _remove_unheld(path: Path, descriptor: int) -> None:
+    if (lock := hold(descriptor)) is not None:
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        os.close(lock)
 
 
 def save_error(path: Path, error: OSError) -> RunError:
@@ -139,9 +224,43 @@ def as_json(value: Any) -> Any:
     return found
 
 
-def from_json(cls: type[Record], data: Json) -> Record:
+def from_json(cls: type[Record], data: Json, file: object = None) -> Record:
     """The record that `as_json` made this of. Keys that it does not have are ignored; for a key that an older file does
-    not have it gets the field's default, or without one None (NaN in place of a number)."""
+    not have it gets the field's default, or without one None (NaN in place of a number).
+
+    Raises:
+        RunError: An entry has another type than the record declares; the message lists all of them.
+    """
+    raise_type_errors(type_errors(cls, data, "", _null_is_nan), file or cls.__name__)
+    return _from_json(cls, data)
+
+
+def read_record(cls: type[Record], path: Path, *, needs: Sequence[str] = ()) -> Record:
+    """Read a JSON file of this package as a record; what it `needs`, keys or paths, must be there.
+
+    Raises:
+        RunError: As `read_json` and `from_json`.
+    """
+    data = read_json(path)
+    missing = [f"{key} is missing" for key in needs if _at(data, key) is None]
+    raise_type_errors(missing + type_errors(cls, data, "", _null_is_nan), path)
+    return _from_json(cls, data)
+
+
+def _at(data: Any, path: str) -> Any:
+    """The entry at a path such as validation.steps; None if there is none."""
+    for key in path.split("."):
+        data = data.get(key) if isinstance(data, Mapping) else None
+    return data
+
+
+def _null_is_nan(hint: Any, data: Any, where: str) -> list[str] | None:
+    """In a record null stands for NaN."""
+    del where
+    return [] if data is None and hint is float else None
+
+
+def _from_json(cls: type[Record], data: Json) -> Record:
     hints, values, rest = typing.get_type_hints(cls), {}, dict(data)
     fields: tuple[Any, ...] = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     for field in fields:
@@ -170,7 +289,7 @@ def _decode(hint: Any, data: Any) -> Any:
     if origin in (types.UnionType, typing.Union):
         return _decode(next(one for one in args if one is not type(None)), data)
     if dataclasses.is_dataclass(hint):
-        return from_json(hint, data)  # pyright: ignore[reportArgumentType]
+        return _from_json(hint, data)  # pyright: ignore[reportArgumentType]
     if origin is tuple:
         each = [args[0]] * len(data) if args[-1] is Ellipsis else args
         return tuple(_decode(part, one) for part, one in zip(each, data, strict=True))

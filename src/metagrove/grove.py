@@ -17,7 +17,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.adam import row_ages
 from metagrove.errors import InputError
-from metagrove.hsml.evidence import EvidenceClusters, EvidenceHierarchy
+from metagrove.hsml.evidence import EvidenceClusters
+from metagrove.hsml.evidence_hierarchy import EvidenceHierarchy
 from metagrove.inner import repeat
 from metagrove.learner import ClusterFunctions, GrowthStart, Info, Learner, Phase
 from metagrove.losses import mse

@@ -8,19 +8,22 @@ variational gradient descent (BMAML), Adam, a learned recurrent net (meta-learne
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.learner import Learner, NetFn, Predictor
+from metagrove.losses import mse
 from metagrove.nets.conv4 import Conv4Net
+from metagrove.nets.few_shot import learning_rates, make_few_shot, start_head
+from metagrove.nets.layers import adapted_mask, require_layers
 from metagrove.nets.mlp import MLPNet
 from metagrove.nets.predictors import bind_support
-from metagrove.task import Examples
+from metagrove.task import Examples, Spec
 
 __all__ = ["GradientLearner", "UpdateRule", "adapt_net", "descend", "trainable_mask"]
 
@@ -43,6 +46,7 @@ def descend(
     steps: int,
     *,
     first_order: bool = False,
+    recompute: bool = False,
     updates_per_step: int = 1,
     batches: Any = None,
 ) -> tuple[Params, Params]:
@@ -54,6 +58,8 @@ def descend(
         rule: Update rule; one that takes extra arguments is given the loss as `value`.
         steps: Number of steps k.
         first_order: Treat each gradient as a constant, so that the meta-gradient needs no second derivatives.
+        recompute: Keep of each step its parameters alone and compute the step again in the backward pass: less memory,
+            more time, the same derivatives.
         updates_per_step: Number of updates that count as one step.
         batches: A pytree with one entry of its first axis for each step, e.g. minibatches.
 
@@ -76,6 +82,7 @@ def descend(
         carry = jax.lax.fori_loop(0, updates_per_step, again, carry) if many else update(carry, batch)
         return carry, carry[0]
 
+    step = jax.checkpoint(step) if recompute else step
     carry = params, rule.init(params)
     if 0 < steps <= MAX_UNROLLED_STEPS:
         visited = [params]
@@ -107,14 +114,13 @@ def adapt_net(
         rule: Update rule.
         steps: Number of inner steps.
         adapts: Which arrays of the net are adapted: a pytree of booleans (see `trainable_mask`) or a predicate; by
-            default the net's own `adapted_mask`, or all floating-point arrays if it has none.
+            default see `adapted_mask`.
         **how: Passed to `descend`.
 
     Returns:
         The adapted net, and the nets along the path, stacked along a new first axis.
     """
-    adapts = getattr(net, "adapted_mask", eqx.is_inexact_array) if adapts is None else adapts
-    params, fixed = eqx.partition(net, adapts)
+    params, fixed = eqx.partition(net, adapted_mask(net) if adapts is None else adapts)
 
     def support_loss(params: Params) -> Float[Array, ""]:
         return loss(eqx.combine(params, fixed)(support.x, support.mask), support.y, support.mask)
@@ -164,6 +170,20 @@ class GradientLearner(Learner):
     """Clip inner gradients elementwise to this absolute value; 0 disables clipping."""
     first_order: bool = False
     """Use first-order meta-gradients, without second derivatives."""
+    recompute_inner_steps: bool = False
+    """Compute the inner steps again in the backward pass instead of keeping them: less memory, more time."""
+    adapts: Literal["all", "head", "body"] = "all"
+    """Parameters that the inner steps adapt: all, only the last layer (ANIL), or all but the last layer (BOIL)."""
+    head: Literal["learned", "prototypes"] = "learned"
+    """Last layer before the first inner step: learned, or set from the class prototypes of the support set with a
+    learned scale (Proto-MAML)."""
+    set_attention: bool = False
+    """With prototypes, let them attend to each other (FEAT)."""
+    layer_rates: bool = False
+    """Learn a factor of the inner learning rate for each layer."""
+
+    takes: ClassVar[tuple[str, ...]] = ("adapts", "head", "layer_rates")
+    """Those of these options that the method can use."""
 
     def validation_errors(self) -> list[str]:
         """List the problems of the settings, one line each.
@@ -172,7 +192,65 @@ class GradientLearner(Learner):
             A message for each setting that cannot be used.
         """
         names = ("inner_lr", "inner_steps", "inner_clip")
-        return [f"{name} must be 0 or more, got {value}" for name in names if not (value := getattr(self, name)) >= 0]
+        wrong = [f"{name} must be 0 or more, got {value}" for name in names if not (value := getattr(self, name)) >= 0]
+        for name, plain in (("adapts", "all"), ("head", "learned"), ("layer_rates", False)):
+            if name not in self.takes and (value := getattr(self, name)) != plain:
+                wrong += [f"{name} must be {plain} for {type(self).__name__}, got {value}"]
+        if self.head == "prototypes" and self.loss is mse:
+            wrong += ["head prototypes is for classification: use --head learned"]
+        if self.set_attention and self.head != "prototypes":
+            wrong += ["set_attention needs prototypes to attend to: use --head prototypes"]
+        return wrong
+
+    def make_net(self, spec: Spec, *, key: PRNGKeyArray) -> Predictor:
+        """Initialise the base net, wrapped in a `FewShotNet` if the settings ask for one of its options.
+
+        Args:
+            spec: Shapes of the inputs and targets.
+            key: Random key.
+
+        Returns:
+            The net.
+        """
+        net = self.net(spec, key=key)
+        if self.adapts != "all":
+            require_layers(net, f"--adapts {self.adapts}")
+        if self.head == "learned" and not self.layer_rates:
+            return net
+        options = {"prototypes": self.head == "prototypes", "attention": self.set_attention}
+        key = jax.random.fold_in(key, 1)
+        return make_few_shot(net, spec, **options, layer_rates=self.layer_rates, key=key)
+
+    def adapted_mask(self, net: Predictor) -> Any:
+        """Select the parameters that inner steps adapt, by the setting `adapts`.
+
+        Args:
+            net: The net at the task's initialisation.
+
+        Returns:
+            A pytree of booleans.
+        """
+        mask = adapted_mask(net)
+        if self.adapts == "all":
+            return mask
+        head = trainable_mask(net, lambda net: net.head)
+        return jax.tree.map(lambda free, last: free and last == (self.adapts == "head"), mask, head)
+
+    def sgd(self, net: Predictor, adapts: Any) -> UpdateRule:
+        """Gradient descent with `inner_lr`, times the net's factor of each layer if it has them.
+
+        Args:
+            net: The net at the task's initialisation.
+            adapts: The parameters that are adapted.
+
+        Returns:
+            The update rule.
+        """
+        factors = learning_rates(net)
+        if factors is None:
+            return optax.sgd(self.inner_lr)
+        factors = eqx.filter(factors, adapts)
+        return optax.stateless(lambda grads, _: jax.tree.map(lambda a, g: -self.inner_lr * a * g, factors, grads))
 
     def fit(
         self, net: Predictor, support: Examples, steps: int | None, *, rule: UpdateRule | None = None, **how: Any
@@ -189,6 +267,9 @@ class GradientLearner(Learner):
         Returns:
             The adapted net, and the nets along the path, stacked along a new first axis.
         """
-        rule = clipped(optax.sgd(self.inner_lr) if rule is None else rule, self.inner_clip)
+        net = start_head(net, support)
+        adapts = self.adapted_mask(net)
+        rule = clipped(self.sgd(net, adapts) if rule is None else rule, self.inner_clip)
         steps = self.inner_steps if steps is None else steps
-        return adapt_net(net, support, self.loss, rule, steps, first_order=self.first_order, **how)
+        how = {"adapts": adapts, "first_order": self.first_order, "recompute": self.recompute_inner_steps, **how}
+        return adapt_net(net, support, self.loss, rule, steps, **how)

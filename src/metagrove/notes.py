@@ -1,10 +1,13 @@
-"""Lines for a person on standard error, as quiet or verbose as the logger "metagrove" is set.
+"""Messages to the user on standard error, at the level of the logger "metagrove".
 
 `metagrove --quiet` sets its level to WARNING, `--verbose` to DEBUG; in Python, `logging.getLogger("metagrove")` does.
 """
 
+import contextlib
 import logging
 import sys
+
+from metagrove.errors import visible
 
 __all__ = ["is_quiet", "is_verbose", "note", "set_verbosity"]
 
@@ -12,7 +15,7 @@ LOGGER = logging.getLogger("metagrove")
 
 
 def set_verbosity(*, quiet: bool = False, verbose: bool = False) -> None:
-    """Say nothing but errors and results, or more than usual."""
+    """Set the level of messages: errors and results alone, or more than usual."""
     LOGGER.setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.NOTSET)
 
 
@@ -29,4 +32,5 @@ def is_verbose() -> bool:
 def note(line: str) -> None:
     """Print a line to standard error, unless notes are left out."""
     if not is_quiet():
-        print(line, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # a closed or full standard error does not end a training
+            print(visible(line), file=sys.stderr, flush=True)

@@ -11,7 +11,8 @@ import pytest
 from conftest import LEARNERS, TINY
 
 from metagrove import Run
-from metagrove.evaluation.hierarchy import in_words, level_shares, measure_hierarchy
+from metagrove.evaluation.agreement import level_shares
+from metagrove.evaluation.hierarchy import in_words, measure_hierarchy
 from metagrove.evaluation.shapes import SHAPES, shape_classes
 
 X = np.linspace(-5, 5, 101)

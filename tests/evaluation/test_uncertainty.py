@@ -65,5 +65,5 @@ def test_runs_through_the_command(tmp_path, capsys):
     assert row["learner"] == "platipus"
     assert set(row["coverage"]) == {"0.5", "0.9"}
     assert json.loads(file.read_text())["rows"] == [row]
-    with pytest.raises(InputError, match="maml predicts no standard deviation: calibrate runs of bmaml"):
+    with pytest.raises(InputError, match="maml predicts no standard deviation: measure runs of grove"):
         measure_calibration(tmp_path / "maml", num_tasks=4)

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from conftest import LEARNERS
 
@@ -211,3 +212,48 @@ def test_a_graph_of_vectors():
     x = jax.random.normal(KEY, (6, 2))
     meta = learner.init(Spec((2,), 3), key=KEY)
     assert learner.adapt(meta, unpadded(x, SUPPORT.y))[0](x).shape == (6, 3)
+
+
+# Heads that read labels
+
+
+def clusters_task(key):
+    """Three classes, each a cloud of points around a random centre: one support point and three queries of each."""
+    centre_key, noise_key = jax.random.split(key)
+    x = jnp.repeat(2 * jax.random.normal(centre_key, (3, 4)), 4, axis=0)
+    x, y = x + 0.3 * jax.random.normal(noise_key, x.shape), jnp.repeat(jnp.eye(3), 4, axis=0)
+    first = jnp.arange(12) % 4 == 0
+    support, query = jnp.nonzero(first, size=3)[0], jnp.nonzero(~first, size=9)[0]
+    return Task(unpadded(x[support], y[support]), unpadded(x[query], y[query]), jnp.asarray(0))
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        GNN(net=MLPNet(hidden=(16,), init_sd=0.5), feature_dim=16, edge_dims=(16,), node_dim=8, graph_layers=1),
+        SNAIL(loss=cross_entropy, key_dims=(8, 16), value_dims=(8, 16), filters_per_block=16, input_scale=0.5),
+    ],
+)
+def test_heads_that_read_labels_learn_to_carry_them(learner):
+    """They start on a plateau at chance, a third: to compare is useless without labels, and labels without it."""
+    meta, optimizer = learner.init(Spec((4,), 3), key=KEY), optax.adam(0.005)
+    params, fixed = eqx.partition(meta, eqx.is_inexact_array)
+
+    def loss(params, key):
+        def one(key):
+            found, info = learner.meta_loss(eqx.combine(params, fixed), clusters_task(key), key=key)
+            return found, info.metrics["accuracy"]
+
+        losses, accuracies = jax.vmap(one)(jax.random.split(key, 8))
+        return losses.mean(), accuracies.mean()
+
+    def step(carry, key):
+        params, state = carry
+        grads, accuracy = jax.grad(loss, has_aux=True)(params, key)
+        updates, state = optimizer.update(grads, state)
+        return (optax.apply_updates(params, updates), state), accuracy
+
+    keys = jax.random.split(jax.random.key(1), 400)
+    _, accuracies = jax.jit(lambda carry: jax.lax.scan(step, carry, keys))((params, optimizer.init(params)))
+    assert float(accuracies[:20].mean()) < 50
+    assert float(accuracies[-50:].mean()) > 80

@@ -31,8 +31,8 @@ from metagrove.cli.app import main
 from metagrove.config.config import Config
 from metagrove.errors import InputError, RunError
 from metagrove.serve.adapt import adapt
-from metagrove.serve.index import TaskIndex, read_atlas
-from metagrove.serve.known_tasks import write_atlas
+from metagrove.serve.index import TaskIndex, read_index
+from metagrove.serve.known_tasks import write_index
 from metagrove.serve.levels import describe_group, level_and_slopes, levels_in_units, unit_names
 from metagrove.serve.predict_files import predict_file
 from metagrove.serve.saved import load_fitted
@@ -43,7 +43,7 @@ from metagrove.tables.schema import Column, Schema
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     run = table_run(tmp_path_factory.mktemp("own"))
-    write_atlas(run)
+    write_index(run)
     return run
 
 
@@ -77,7 +77,7 @@ def save_image(path, seed):
 
 
 def test_the_atlas_places_every_known_task(run):
-    atlas = read_atlas(run.folder)
+    atlas = read_index(run.folder)
     names = [run.config.source.task_names(split) for split in ("train", "validation")]
     assert atlas.names == names[0] + names[1]
     assert atlas.splits == ("train",) * len(names[0]) + ("validation",) * len(names[1])
@@ -127,9 +127,9 @@ def test_a_cluster_is_told_by_the_columns_that_set_it_apart():
 
 def test_an_atlas_of_a_learner_that_embeds_nothing(tmp_path):
     run = table_run(tmp_path, MAML(net=NET))
-    assert read_atlas(run.folder) is None
-    write_atlas(run)
-    atlas = read_atlas(run.folder)
+    assert read_index(run.folder) is None
+    write_index(run)
+    atlas = read_index(run.folder)
     assert len(atlas.names) == len(set(atlas.names)) > 20
     assert (atlas.embeddings, atlas.shares, atlas.distances) == (None, None, None)
     about = adapt(run, sensors(5)).about
@@ -177,9 +177,9 @@ def test_an_absurd_slope_is_seen_though_the_embedding_is_not_far(run):
     assert about["unlike"]
     usual = adapt(run, sensors(5, seed=99)).about
     assert not usual["unlike"]
-    line = next(line for line in described(usual) if line.startswith("further out"))
+    line = next(line for line in described(usual) if line.startswith("out-of-distribution percentile"))
     counted = f"{usual['counted_tasks']} known tasks (in steps of {100 / usual['counted_tasks']:.2g} %)"
-    assert f"% of {counted}, furthest by {usual['furthest_by']}" in line
+    assert f", of {counted}, furthest by {usual['furthest_by']}" in line
     assert not made_up_atlas().counts_training  # which has 100 held-out tasks
 
 
@@ -328,7 +328,7 @@ def test_damaged_and_newer_files_are_refused(task, tmp_path):
         file.write_bytes(change(file.read_bytes()))
         return tmp_path / name
 
-    with pytest.raises(RunError, match="is damaged: its checksum"):
+    with pytest.raises(RunError, match="is damaged: it has"):
         load_fitted(spoil("truncated weights", lambda content: content[:-8]))
     with pytest.raises(RunError, match="is damaged: its checksum"):
         load_fitted(spoil("tampered weights", lambda content: content[:-1] + bytes([content[-1] ^ 1])))

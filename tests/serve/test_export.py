@@ -193,7 +193,7 @@ def test_a_model_is_sealed(tmp_path):
     }
     (weights,) = tmp_path.glob("*.safetensors")
     weights.write_bytes(weights.read_bytes()[:-4])
-    with pytest.raises(RunError, match="is damaged: its checksum"):
+    with pytest.raises(RunError, match="is damaged: it has"):
         load_arrays(tmp_path, "model")
 
 

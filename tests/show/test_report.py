@@ -41,7 +41,7 @@ from metagrove.show.report_plot import Axis, Frame, axis, tick_text
 from metagrove.show.report_rivals import Standing
 from metagrove.show.report_sections import result
 from metagrove.show.report_standings import standings_chart, standings_scale
-from metagrove.show.report_tasks import Units, band_name, image, spread_band
+from metagrove.show.report_tasks import Units, band_name, image, std_band
 from metagrove.show.report_tree import node_name, tree
 from metagrove.sources.images import Images
 from metagrove.sources.tables import open_tables
@@ -452,13 +452,13 @@ def test_a_learner_that_knows_how_sure_it_is_has_a_band():
     frame, x = Frame(Axis(0, 1), Axis(-2, 2), 100), np.array([[0.0], [1.0]])
     none, ones = lambda x: None, np.ones_like
     sure = SimpleNamespace(predict=np.zeros_like, std=ones, interval=none)
-    assert 'class="band"' in spread_band(frame, sure, x, x[:, 0], Units())
+    assert 'class="band"' in std_band(frame, sure, x, x[:, 0], Units())
     assert band_name(sure, x) == "± 2 standard deviations"
     calibrated = SimpleNamespace(predict=np.zeros_like, std=none, interval=lambda x: (-ones(x), ones(x)))
-    assert 'class="band"' in spread_band(frame, calibrated, x, x[:, 0], Units())
+    assert 'class="band"' in std_band(frame, calibrated, x, x[:, 0], Units())
     assert band_name(calibrated, x) == "90 % interval"
     unsure = SimpleNamespace(predict=np.zeros_like, std=none, interval=none)
-    assert spread_band(frame, unsure, x, x[:, 0], Units()) is None
+    assert std_band(frame, unsure, x, x[:, 0], Units()) is None
 
 
 def test_standings_far_apart_are_on_a_logarithmic_scale():

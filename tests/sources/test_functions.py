@@ -77,3 +77,14 @@ def test_bad_settings_are_all_named_at_once():
     problems = Functions(families=("line", "spiral"), shots=0, queries=10, min_shots=3).validation_errors()
     assert len(problems) == 3
     assert "spiral" in problems[0]
+
+
+def test_noise_changes_y_alone():
+    keys = jax.random.split(jax.random.key(0), 4000)
+    noisy = jax.jit(jax.vmap(Functions(shots=10, queries=5, noise=0.5).sample))(keys)
+    assert np.array_equal(noisy.support.x, TASKS.support.x)
+    parts = ((noisy.support.y, TASKS.support.y), (noisy.query.y, TASKS.query.y))
+    noise = np.concatenate([(one - plain).ravel() for one, plain in parts])
+    assert noise.std() == pytest.approx(0.5, rel=0.02)
+    assert abs(noise.mean()) < 0.01
+    assert Functions(noise=-1.0).validation_errors() == ["noise must be 0 or more, got -1.0"]

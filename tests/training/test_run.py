@@ -160,9 +160,10 @@ def test_killed_without_warning_goes_on_from_the_last_checkpoint(finished, tmp_p
     real = folders.append_metrics
 
     def die(folder, record):
-        real(folder, record)
+        line = real(folder, record)
         if record.step == 30:
             raise MemoryError  # nothing in the loop catches this, as nothing catches SIGKILL
+        return line
 
     monkeypatch.setattr(folders, "append_metrics", die)
     with pytest.raises(MemoryError):
@@ -263,7 +264,7 @@ def weights_of(folder):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda f: weights_of(f).write_bytes(weights_of(f).read_bytes()[:-9]), "is damaged: its checksum"),
+        (lambda f: weights_of(f).write_bytes(weights_of(f).read_bytes()[:-9]), "is damaged: it has .* bytes"),
         (lambda f: weights_of(f).unlink(), "cannot be read.*incomplete"),
         (lambda f: (f / "last.json").write_text('{"format": 1, "we'), "is not JSON.*truncated"),
         (lambda f: (f / "last.json").write_text("[]"), "not a file of metagrove"),
@@ -350,7 +351,7 @@ def test_training_stops_when_validations_are_no_longer_better(tmp_path, monkeypa
     assert "stopped at step 40: 1 validations without a better one" in capsys.readouterr().err
     assert train(config, tmp_path, resume=True)  # there is nothing left to do
     assert len(folders.read_metrics(tmp_path)) == 4
-    with pytest.raises(InputError, match="patience must be 0 or more"):
+    with pytest.raises(InputError, match="patience must be from 0"):
         check_config(TINY.with_settings(patience=-1))
 
 

@@ -1,4 +1,4 @@
-"""A weighted mean of what several fitted learners predict: often better than the best of them.
+"""A weighted mean of the predictions of several fitted learners.
 
 f(x) = Σ_j w_j f_j(x),   of classifiers p(y | x) = Σ_j w_j p_j(y | x)
 

@@ -1,10 +1,9 @@
-"""What baselines are fitted to: all rows of the training tasks, and drawn validation tasks to select settings on."""
+"""The data that baselines are fitted to: all rows of the training tasks, and validation tasks for selection."""
 
 import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +11,6 @@ import numpy as np
 from metagrove.keys import Purpose, key_for
 from metagrove.outer import map_drawn, task_keys, whole_task
 from metagrove.sources.source import Source
-from metagrove.sources.tables import TableTasks
 from metagrove.task import Split, Task, join
 
 MOST_TASKS = 2000
@@ -79,19 +77,12 @@ def baseline_data(source: Source, *, classifies: bool) -> Data:
 
 def training_rows(source: Source) -> Rows:
     """All rows of the training tasks; of a source that draws its tasks, of some of them."""
-    tasks = source.split("train")
-    if isinstance(tasks, TableTasks):
-        few = np.linspace(0, len(tasks.which) - 1, min(MOST_TASKS, len(tasks.which))).astype(int)
-        found = _whole_tasks(tasks, jnp.asarray(few))
-    else:
-        found = map_drawn(whole_task, tasks, jax.random.split(key_for("train", 0), DRAWN_TASKS))
+    found = source.whole_tasks("train", MOST_TASKS)
+    if found is None:
+        keys = jax.random.split(key_for("train", 0), DRAWN_TASKS)
+        found = map_drawn(whole_task, source.split("train"), keys)
     rows = jax.vmap(lambda task: join(task.support, task.query))(jax.tree.map(jnp.asarray, found))
     return packed(*(np.asarray(part) for part in (rows.x, rows.y, rows.mask)))
-
-
-@eqx.filter_jit
-def _whole_tasks(tasks: TableTasks, which: Any) -> Task:
-    return jax.lax.map(tasks.whole, which)
 
 
 def packed(x: np.ndarray, y: np.ndarray, mask: np.ndarray) -> Rows:

@@ -1,4 +1,4 @@
-"""The mean of the support rows, or the smoothed rate of each class among them (Laplace's rule): what is free."""
+"""The mean of the support rows, or the smoothed rate of each class among them (Laplace's rule)."""
 
 import dataclasses
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from metagrove.baselines.baseline import Baseline, Fitted, at_once
 from metagrove.baselines.data import Data, Rows
 from metagrove.learner import Info
-from metagrove.losses import cross_entropy, mse
+from metagrove.losses import LossFn, cross_entropy, mse
 from metagrove.task import Examples, Spec
 
 TREES, LEAVES, DEPTH = 150, 16, 8
@@ -53,7 +53,7 @@ class Forest(eqx.Module):
 
 
 class SupportSummary(eqx.Module):
-    """What trees see of a support set."""
+    """Summary of a support set, as features for trees."""
 
     x: Float[Array, "n d"]
     y: Float[Array, "n o"]
@@ -125,18 +125,18 @@ class BoostedTrees(Baseline):
 def fit_pooled_trees(data: Data) -> Fitted:
     """Trees of the inputs alone."""
     x, y = data.train.flat()
-    return Fitted(BoostedTrees(**loss_of(data)), fit_forest(x, y, data.classifies))
+    return Fitted(BoostedTrees(loss=loss_of(data)), fit_forest(x, y, data.classifies))
 
 
 def fit_support_trees(data: Data) -> Fitted:
     """Trees on support features, from support sets drawn of the training tasks."""
     x, y = support_samples(data.train, data.shots, data.classifies)
-    return Fitted(BoostedTrees(**loss_of(data), support_features=True), fit_forest(x, y, data.classifies))
+    return Fitted(BoostedTrees(loss=loss_of(data), support_features=True), fit_forest(x, y, data.classifies))
 
 
-def loss_of(data: Data) -> dict[str, Any]:
-    """The loss that goes with the targets."""
-    return {"loss": cross_entropy if data.classifies else mse}
+def loss_of(data: Data) -> LossFn:
+    """Return the loss that goes with the targets."""
+    return cross_entropy if data.classifies else mse
 
 
 def support_samples(rows: Rows, shots: int, classifies: bool) -> tuple[np.ndarray, np.ndarray]:

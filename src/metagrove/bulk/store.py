@@ -17,6 +17,7 @@ from metagrove.errors import InputError
 from metagrove.tables.cells import missing_cells, refuse, texts
 from metagrove.tables.read import Table, rows_of
 from metagrove.tables.schema import Schema, quote
+from metagrove.tables.tasks import LONGEST_NAME, long_name
 
 PIECE = 65_536
 """Rows that are read at a time."""
@@ -120,6 +121,9 @@ def task_names(table: Table, task_column: str) -> tuple[np.ndarray, np.ndarray]:
     if unnamed := [code for code, name in enumerate(names) if name is None]:
         at = int(np.flatnonzero(np.isin(codes, unnamed))[0])
         refuse(str(table.where), int(table.rows[at]), task_column, "the task's name is missing: fill it in")
+    if long := [code for code, name in enumerate(names) if len(name) > LONGEST_NAME]:
+        at = int(np.flatnonzero(codes == long[0])[0])
+        refuse(str(table.where), int(table.rows[at]), task_column, long_name(names[long[0]]))
     return names.astype(str), codes
 
 

@@ -4,11 +4,13 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tyro
 
 from metagrove.errors import STOPPED, InputError
+from metagrove.files import Json
+from metagrove.terminal import say
 
 if TYPE_CHECKING:
     from metagrove.bulk.work import Kind
@@ -144,7 +146,7 @@ class Export:
         from metagrove.serve.saved import load_fitted
 
         export(load_fitted(self.adapted), self.out)
-        print(self.out / "model.json")
+        say(self.out / "model.json")
 
 
 def all_tasks(kind: "Kind", run: str, tasks: Path, options: Adapt | Predict) -> int:
@@ -160,17 +162,17 @@ def all_tasks(kind: "Kind", run: str, tasks: Path, options: Adapt | Predict) -> 
         print("interrupted, finished parts are kept: repeat the command to continue", file=sys.stderr)
         return STOPPED
     about = {"rows": count, "out": str(options.out)}
-    print(json.dumps(about) if options.json else f"{count:,} rows: {options.out}")
+    say(json.dumps(about) if options.json else f"{count:,} rows: {options.out}")
     return 0
 
 
-def tell(about: dict[str, Any], as_json: bool) -> None:
+def tell(about: Json, as_json: bool) -> None:
     """Print a description of a task, as JSON or as lines."""
     from metagrove.serve.standing import described
 
     if as_json:
         print(json.dumps(about))
         return
-    print("\n".join(described(about)))
+    say(*described(about))
     if "predictions" in about:
-        print(f"{about['predictions']:,} predictions: {about['out']}")
+        say(f"{about['predictions']:,} predictions: {about['out']}")

@@ -11,12 +11,15 @@ import tyro
 
 from metagrove.cli.adapt import Adapt, DoWork, Export, Predict
 from metagrove.cli.measure import BaselinesOf, Calibrate, Compare, Evaluate, Uncertainty
+from metagrove.cli.messages import complain, explain, flushed
 from metagrove.cli.options import FLAT, modernize
+from metagrove.cli.selfcheck import Selfcheck
 from metagrove.compilation_cache import enable_compilation_cache
 from metagrove.devices import LostProcessError
-from metagrove.errors import STOPPED, MetagroveError
+from metagrove.errors import STOPPED
 from metagrove.notes import set_verbosity
 from metagrove.paper.experiments import BudgetName
+from metagrove.terminal import discard_stdout, prepare_streams, say
 
 Positional = tyro.conf.Positional
 GROUPED_TABLES = "grouped-tables"
@@ -50,7 +53,7 @@ class Show:
         from metagrove.show.figures import draw_all
 
         for path in draw_all(load(self.run), [load(run) for run in self.compare_with], self.out, seed=self.seed):
-            print(path)
+            say(path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Report:
         others = [load(run) for run in self.compare_with]
         run = load(self.run)
         out = self.out or Path(f"report-{run.folder.resolve().name}.html")
-        print(write_report(run, others, out, num_tasks=self.num_tasks, seed=self.seed))
+        say(write_report(run, others, out, num_tasks=self.num_tasks, seed=self.seed))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +106,8 @@ class Reproduce:
     """List the experiments and their measured run times."""
     budget: BudgetName = "paper"
     """paper: the paper's number of meta-steps; studies: 20,000 on functions and 3,000 with cosine decay on images,
-    without a search; small: 10,000, without a search; quick: a few minutes for each row; smoke: 20 meta-steps for each
-    row, to see that everything works."""
+    without a search; small: 10,000, without a search; trials: 2,500, for image-options alone; quick: a few minutes for
+    each row; smoke: 20 meta-steps for each row, to see that everything works."""
     workers: int = 1
     """Number of trainings at a time; several are pinned to a core each."""
     cluster: str | None = None
@@ -171,6 +174,7 @@ COMMANDS = {
     "report": Report,
     "calibrate": Calibrate,
     "uncertainty": Uncertainty,
+    "selfcheck": Selfcheck,
     "list": List,
     "demo": Demo,
     "reproduce": Reproduce,
@@ -200,6 +204,7 @@ metagrove: meta-learning for many small tasks that are not all alike (HSML and t
   metagrove data list | prepare | verify               prepare images, official datasets or your own
 
   metagrove calibrate RUN                              intervals and index of known tasks, for a run without them
+  metagrove selfcheck                                  check devices: a tiny training of each learner
   metagrove completion bash | zsh                      print a completion script for the shell
 
 RUN is a run folder or the name of a released model. With every command: --quiet prints results and errors only,
@@ -214,38 +219,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
     given = {flag: flag in args for flag in EVERYWHERE}
-    debug = given["--debug"]
     args = [arg for arg in args if arg not in EVERYWHERE]
     set_verbosity(quiet=given["--quiet"], verbose=given["--verbose"])
     enable_compilation_cache()
+    prepare_streams()
     try:
         code = dispatch([*args[:1], *modernize(args[0], args[1:])] if args else args)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # whoever read the output, e.g. `head`, has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except SystemExit as error:
-        if isinstance(error.__context__, BrokenPipeError):  # rich makes it a SystemExit(1)
+    except SystemExit as ended:  # the help of a command, or arguments that cannot be parsed
+        if isinstance(ended.__context__, BrokenPipeError):  # rich makes it a SystemExit(1)
             return 0
-        raise
+        return ended.code if flushed() and isinstance(ended.code, int) else 0
+    except BrokenPipeError:  # whoever read the output, e.g. `head`, has had enough
+        discard_stdout()
+        return 0
     except LostProcessError as error:
-        print(f"metagrove: {error}", file=sys.stderr, flush=True)
+        complain(str(error))
         os._exit(error.exit_code)  # an orderly exit would wait for the process that is gone
-    except MetagroveError as error:
-        if debug:
-            raise
-        print(f"metagrove: {error}", file=sys.stderr)
-        return error.exit_code
     except Exception as error:
-        if debug:
+        if given["--debug"]:
             raise
-        print(
-            f"metagrove: internal error, {type(error).__name__}: {error}; --debug shows the traceback", file=sys.stderr
-        )
-        return 1
+        return explain(error)
     except KeyboardInterrupt:
-        print("metagrove: interrupted", file=sys.stderr)
+        complain("interrupted")
         return STOPPED
 
 

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import tyro
 
+from metagrove.pools.limits import Limits
+from metagrove.terminal import say
+
 DAMAGED = 3
 USAGE = """\
 metagrove data list                                  list official datasets and prepared pools
@@ -53,6 +56,8 @@ class DataPrepare:
     """Random seed of that split."""
     force: bool = False
     """Replace an existing pool."""
+    limits: Limits = Limits()
+    """How large the source and its images may be."""
     data: Path = Path("data")
     """Where the pools lie."""
 
@@ -60,14 +65,13 @@ class DataPrepare:
         from metagrove.pools import pool, prepare
 
         settings = {"min_images": self.min_images, "ways": self.ways, "splits": self.splits, "seed": self.seed}
+        settings |= {"force": self.force, "limits": self.limits}
         prepare.check(self.name, self.size, pool.folder_of(self.name, self.size, self.data), self.force)
-        folder = prepare.prepare(
-            self.name, self.find_source(), size=self.size, data=self.data, force=self.force, **settings
-        )
+        folder = prepare.prepare(self.name, self.find_source(), size=self.size, data=self.data, **settings)
         made = pool.read(self.name, self.size, self.data)
-        print(f"{folder}: {pool.describe(made)}")
+        say(f"{folder}: {pool.describe(made)}")
         for note in pool.notes(folder):
-            print(f"  {note}")
+            say(f"  {note}")
 
     def find_source(self) -> Path:
         """Return the source that was passed, or the official archive, downloaded if necessary."""
@@ -117,9 +121,9 @@ class DataVerify:
         from metagrove.pools import pool
 
         try:
-            print(f"ok       {name} {size}: {pool.describe(pool.verify(name, size, self.data))}")
+            say(f"ok       {name} {size}: {pool.describe(pool.verify(name, size, self.data))}")
         except RunError as error:
-            print(f"damaged  {name} {size}: {error}")
+            say(f"damaged  {name} {size}: {error}")
             return True
         return False
 

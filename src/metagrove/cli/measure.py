@@ -1,4 +1,4 @@
-"""metagrove evaluate, compare, baselines, calibrate and uncertainty: what measures a run that exists."""
+"""metagrove evaluate, compare, baselines, calibrate and uncertainty: commands that measure a trained run."""
 
 import dataclasses
 import json
@@ -9,6 +9,7 @@ import tyro
 
 from metagrove.errors import STOPPED
 from metagrove.files import as_json
+from metagrove.terminal import say
 
 Positional = tyro.conf.Positional
 
@@ -90,7 +91,7 @@ class Calibrate:
     def __call__(self) -> None:
         from metagrove.serve.calibrate import calibrate
 
-        print(calibrate(self.run).folder / "calibration.json")
+        say(calibrate(self.run).folder / "calibration.json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Uncertainty:
     """Measure how well the predicted uncertainty of runs agrees with their errors, on the same test tasks."""
 
     runs: Positional[tuple[str, ...]]
-    """Run folders or names of released models; of regression runs, of bmaml, platipus or llama."""
+    """Run folders or names of released models; of regression runs, of grove, bmaml, platipus or llama."""
     num_tasks: int = 2000
     """Number of test tasks."""
     seed: int = 0

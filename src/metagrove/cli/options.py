@@ -1,4 +1,4 @@
-"""What happens to a command line before its options are parsed: choices of parts, and spellings of version 0.1."""
+"""Preprocessing of a command line: options that choose parts of a learner, and the spellings of version 0.1."""
 
 import sys
 from collections.abc import Sequence

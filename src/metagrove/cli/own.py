@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import tyro
-from rich.console import Console
 
 from metagrove.cli.options import FLAT, choose_parts
 from metagrove.config.config import Config
@@ -23,13 +22,15 @@ from metagrove.notes import note
 from metagrove.own.training import Job, own_config, print_note, run_job
 from metagrove.pools import pool
 from metagrove.serve.calibrate import calibrate
-from metagrove.serve.run import Run, default_folder, load
+from metagrove.serve.run import Run, load
+from metagrove.serve.train import default_folder
 from metagrove.show.baselines import print_baselines
 from metagrove.show.console import print_rows
 from metagrove.sources.images import Images
 from metagrove.sources.tables import Tables
 from metagrove.tables.schema import Column, Schema
 from metagrove.tables.settings import TableData
+from metagrove.terminal import TerminalConsole
 from metagrove.training.loop import train as train_into
 
 ABOUT = {
@@ -199,7 +200,7 @@ def finish(run: Run | None, folder: Path, command: str) -> int:
     if measured := read_baselines(folder):
         print_baselines(measured)
     if (rows := score_rows(run)) is not None:
-        print_rows(rows, Console(soft_wrap=True))
+        print_rows(rows, TerminalConsole(soft_wrap=True))
     note(f"trained: {folder}; next: metagrove adapt {folder} --support ROWS --out TASK, or metagrove report {folder}")
     return 0
 

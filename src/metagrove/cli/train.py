@@ -14,8 +14,8 @@ from metagrove.config.registry import CHOICES, classes, learners
 from metagrove.config.settings import setting_names
 from metagrove.devices import configure_cpu, is_first_process, join_processes, usable_cores
 from metagrove.errors import STOPPED, InputError
-from metagrove.files import read_json
 from metagrove.notes import note, set_verbosity
+from metagrove.training.folders import read_run
 from metagrove.training.step import cut_of
 
 
@@ -46,7 +46,7 @@ PLACES = ("--devices", "--coordinator", "--num-processes", "--process-id")
 
 def main(args: list[str]) -> int:
     """metagrove train PRESET [--learner NAME] [settings]."""
-    from metagrove.serve.run import default_folder
+    from metagrove.serve.train import default_folder
     from metagrove.training.loop import train as train_into
 
     learner, rest = take_option(args, "--learner")
@@ -72,14 +72,19 @@ def main(args: list[str]) -> int:
     config = settings.config if phases is None else settings.config.with_settings(phases=phases)
     folder = settings.out or default_folder(Path(name).stem, config)
     again = shlex.join(["metagrove", "train", *(arg for arg in args if arg != "--resume"), "--resume"])
-    recorded = [arg for arg in args if arg != "--resume"]
-    for option in ("--out", *PLACES):
-        recorded = take_option(recorded, option)[1]  # what is left determines the result
-    command = made_by if made_by and config == start else shlex.join(["metagrove", "train", *recorded])
+    command = made_by if made_by and config == start else recorded_command(args)
     start_devices(settings, config)
     done = train_into(config, folder, resume=settings.resume, command=command, devices=settings.devices)
     note(f"trained: {folder}" if done else f"interrupted, progress is saved; resume with: {again}")
     return 0 if done else STOPPED
+
+
+def recorded_command(args: list[str]) -> str:
+    """Return the command that a run records: without the options that do not change its result."""
+    recorded = [arg for arg in args if arg != "--resume"]
+    for option in ("--out", *PLACES):
+        recorded = take_option(recorded, option)[1]
+    return shlex.join(["metagrove", "train", *recorded])
 
 
 def preset_config(name: str, learner: str | None) -> tuple[Config, str, str]:
@@ -89,9 +94,9 @@ def preset_config(name: str, learner: str | None) -> tuple[Config, str, str]:
 
 def stored_config(path: Path) -> tuple[Config, str, str]:
     """The config of a run.json, what it is, and the command that made that run."""
-    stored = read_json(path)
-    config = from_json(stored["config"], file_format=stored["format"])
-    return config, f"the settings of {path}", stored["provenance"]["command"]
+    stored = read_run(path)
+    config = from_json(stored.config, file_format=stored.format)
+    return config, f"the settings of {path}", stored.provenance.command
 
 
 def start_devices(settings: Train, config: Config) -> None:
@@ -109,7 +114,7 @@ def start_devices(settings: Train, config: Config) -> None:
 
 
 def choices_of(config: Config) -> str:
-    """What else can be chosen beside settings: the learner, and parts of HSML."""
+    """Describe the choices beside settings: the learner, and parts of HSML."""
     lines = [f"--learner NAME: {', '.join(learners())}."]
     lines += ['--phases TEXT: phases of the training, e.g. "1/4: embed by reconstruction; net cluster gate".']
     for kind, names in CHOICES.items():

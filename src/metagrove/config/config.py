@@ -1,4 +1,4 @@
-"""What a run is: a source, a learner and the settings of its training."""
+"""The configuration of a run: a source, a learner and the settings of its training."""
 
 import bisect
 import dataclasses
@@ -12,6 +12,7 @@ from jaxtyping import ArrayLike
 from metagrove.adam import cosine_decay, linear_decay, scale_by_aged_adam
 from metagrove.config.phases import read_phases
 from metagrove.config.settings import replace_settings
+from metagrove.config.validate import part_errors, setting_errors
 from metagrove.errors import InputError, check_at_least_one
 from metagrove.learner import GrowthStart, Learner, Phase
 from metagrove.losses import metric_of
@@ -86,6 +87,9 @@ class Training:
     """Largest number of inner steps scored in validation and evaluation."""
     growth: Growth = Growth()
     """When clusters are added."""
+    pretrain_steps: int = 0
+    """Steps of supervised pretraining before all else: the base net classifies the images of training tasks among all
+    training classes, by a linear layer that is then removed. They are not meta-steps; 0 for none."""
     phases: tyro.conf.Suppress[tuple[Phase, ...]] = ()
     """Phases of the training, in order; without any, all is trained by the query loss from first to last."""
 
@@ -169,12 +173,14 @@ class Config:
         """
         if isinstance(words := settings.get("phases"), str):
             steps = settings.get("steps", self.training.steps)
-            settings = {**settings, "phases": tuple(Phase(**one) for one in read_phases(words, steps))}
+            settings = {**settings, "phases": tuple(read_phases(words, steps))}
         return replace_settings(self, settings)
 
 
 def check_config(config: Config) -> None:
     """Refuse settings that cannot work, all of them at once."""
+    if wrong := setting_errors(Training, config.training, "training") + parts_errors(config):
+        raise InputError("; ".join(wrong))
     net: Any = getattr(config.learner, "net", None)
     problems = (
         training_errors(config.training, fitted=bool(config.learner.phases()))
@@ -189,8 +195,14 @@ def check_config(config: Config) -> None:
     config.source.begins(config.training.steps)  # refuses a timetable that does not fit the number of meta-steps
 
 
+def parts_errors(config: Config) -> list[str]:
+    """What is wrong with the types and sizes of the settings of source and learner, unless they are a user's own."""
+    parts = (("source", Source, config.source), ("learner", Learner, config.learner))
+    return [line for kind, base, part in parts for line in part_errors(kind, base, part, kind) or []]
+
+
 def ways_errors(config: Config) -> list[str]:
-    """What keeps this learner from training tasks that have other ways than those at test."""
+    """List what prevents this learner from training on tasks with another number of classes than at test."""
     train, test = config.source.train_spec.y_dim, config.source.spec.y_dim
     if train == test or config.learner.any_ways:
         return []
@@ -198,7 +210,7 @@ def ways_errors(config: Config) -> list[str]:
 
 
 def training_errors(training: Training, *, fitted: bool = False) -> list[str]:
-    """What is wrong with the outer loop's settings, a line each; a learner with a fit needs no meta-steps after it."""
+    """List problems of the outer loop's settings; a learner with a fit needs no meta-steps after it."""
     counts = (
         *(() if fitted and training.steps == 0 else ("steps",)),
         "meta_batch",
@@ -215,14 +227,14 @@ def training_errors(training: Training, *, fitted: bool = False) -> list[str]:
         problems += ["every phase but the last must have at least one meta-step"]
     elif training.phases and sum(phase.steps for phase in training.phases[:-1]) >= training.steps:
         problems += [f"phases must end before the last of {training.steps} meta-steps"]
-    rates = ("outer_lr", "warmup_steps", "clip_norm", "patience")
+    rates = ("outer_lr", "warmup_steps", "clip_norm", "patience", "pretrain_steps")
     return problems + [
         f"{name} must be 0 or more, got {value}" for name in rates if not (value := getattr(training, name)) >= 0
     ]
 
 
 def growth_errors(config: Config) -> list[str]:
-    """What keeps this learner from growing as asked."""
+    """List what prevents this learner from growing as configured."""
     growth, learner = config.training.growth, config.learner
     if not growth.growth_window:
         return []

@@ -1,17 +1,20 @@
-"""A config to plain data and back."""
+"""Conversion of a config to JSON data and back."""
 
 import dataclasses
+import typing
 from collections.abc import Mapping
 from typing import Any
 
 from metagrove.config.config import Config, Growth, Phase, Training
 from metagrove.config.migrate import migrate
-from metagrove.config.registry import LOSSES, class_named, classes, kind_of, name_of, unknown_name
+from metagrove.config.registry import LOSSES, class_named, classes, kind_of, name_of
+from metagrove.config.validate import config_errors, part_errors
 from metagrove.errors import InputError
 from metagrove.files import FORMAT, as_json
 from metagrove.learner import Learner
 from metagrove.sources.source import Source
 from metagrove.tables.schema import Schema
+from metagrove.typed_json import hints_of
 
 __all__ = ["from_json", "learner_from_json", "to_json"]
 
@@ -42,9 +45,13 @@ def from_json(
         The config.
 
     Raises:
-        InputError: A name or a setting is unknown, or a user's own part was not passed.
+        InputError: A setting is unknown, of the wrong type or out of bounds (the message lists all of them), or a
+            user's own part was not passed.
     """
     data = migrate(data, file_format)
+    problems = config_errors(data, source=source is None, learner=learner is None, training=Training)
+    if problems:
+        raise InputError("; ".join(problems))
     training = dict(data["training"])
     training["growth"] = build(Growth, training.get("growth", {}))
     training["phases"] = tuple(build(Phase, phase) for phase in training.get("phases", ()))
@@ -57,7 +64,10 @@ def from_json(
 
 def learner_from_json(data: Mapping[str, Any], *, file_format: int = FORMAT) -> Learner:
     """The learner alone."""
-    return decode_part("learner", migrate({"learner": data}, file_format)["learner"])
+    data = migrate({"learner": data}, file_format)["learner"]
+    if problems := part_errors("learner", Learner, data, "learner"):
+        raise InputError("; ".join(problems))
+    return decode_part("learner", data)
 
 
 def encode_part(part: Any) -> Json:
@@ -87,21 +97,11 @@ def qualified(thing: Any) -> str:
     return getattr(thing, "__qualname__", type(thing).__qualname__)
 
 
-def decode_part(kind: str, data: Any) -> Any:
-    """A part from its plain data, and the parts within it."""
-    if not isinstance(data, Mapping):
-        raise InputError(f"{kind} must be an object with a name and settings, got {data!r}")
-    if custom := next((one["custom"] for one in (data, *data.values()) if is_custom(one)), None):
-        what = "source" if kind == "source" else "learner"
-        raise InputError(f"this run was made with its own {what} ({custom}): pass it, e.g. load(folder, {what}=...)")
-    kind = "baseline" if kind == "learner" and data.get("name") in classes("baseline") else kind
-    cls = class_named(kind, str(data.get("name")))
+def decode_part(kind: str, data: Mapping[str, Any]) -> Any:
+    """A part from its plain data, which is valid, and the parts within it."""
+    kind = "baseline" if kind == "learner" and data["name"] in classes("baseline") else kind
+    cls = class_named(kind, data["name"])
     return build(cls, {key: decode_value(key, value) for key, value in data.items() if key != "name"})
-
-
-def is_custom(value: Any) -> bool:
-    """Whether plain data stands for a user's own class or function."""
-    return isinstance(value, Mapping) and "custom" in value
 
 
 def decode_value(name: str, value: Any) -> Any:
@@ -109,8 +109,6 @@ def decode_value(name: str, value: Any) -> Any:
     if name == "schema":
         return Schema.from_json(value)
     if name == "loss":
-        if value not in LOSSES:
-            raise InputError(unknown_name(str(value), LOSSES, "loss"))
         return LOSSES[value]
     if name == "members":
         return tuple(decode_part("learner", one) for one in value)
@@ -120,8 +118,19 @@ def decode_value(name: str, value: Any) -> Any:
 
 
 def build(cls: type, values: Mapping[str, Any]) -> Any:
-    """The dataclass with these settings, every one of them known to it."""
-    known = {field.name for field in dataclasses.fields(cls)}
-    if unknown := sorted(set(values) - known):
-        raise InputError(f"{cls.__name__} has no setting {', '.join(unknown)}: was this made by a newer metagrove?")
-    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+    """The dataclass with these settings; lists become tuples, and whole numbers floats where these are declared."""
+    hints = hints_of(cls)
+    return cls(**{key: as_declared(hints.get(key), value) for key, value in values.items()})
+
+
+def as_declared(hint: Any, value: Any) -> Any:
+    """A setting of plain data in its declared type."""
+    if isinstance(value, list):
+        return tuple(as_declared(part, one) for part, one in zip(each_of(hint, len(value)), value, strict=True))
+    return float(value) if hint is float and isinstance(value, int) else value
+
+
+def each_of(hint: Any, count: int) -> tuple[Any, ...]:
+    """The type of each entry of a tuple."""
+    args = typing.get_args(hint) or (Any, ...)
+    return args if args[-1] is not Ellipsis else (args[0],) * count

@@ -1,4 +1,4 @@
-"""Run folders of older formats: settings as they are called now.
+"""Migration of run folders of older formats to the current names of settings and arrays.
 
 Format 1 (version 0.1) had all of HSML's settings side by side, and other names for some settings and arrays.
 """
@@ -11,7 +11,6 @@ from metagrove.errors import InputError
 
 __all__ = ["RENAMED", "array_names_of_format_1", "migrate"]
 
-Json = dict[str, Any]
 RENAMED = {
     # settings that only have another name
     "tasks_in_flight": "task_chunk_size",
@@ -39,7 +38,7 @@ ARRAYS = (
 )
 
 
-def migrate(config: Mapping[str, Any], file_format: int) -> Json:
+def migrate(config: Mapping[str, Any], file_format: int) -> dict[str, Any]:
     """A config's plain data in the present format.
 
     Args:
@@ -52,11 +51,15 @@ def migrate(config: Mapping[str, Any], file_format: int) -> Json:
     Raises:
         InputError: A setting that was removed has another value than its default.
     """
+    if not isinstance(config, Mapping):
+        raise InputError("config must be an object with source, learner and training")
     config = with_min_rows(config)
     if file_format >= 2:
         return dict(config)
     moved = {name: rename_settings(part) for name, part in config.items()}
-    learner = moved.get("learner", {})
+    learner = moved.get("learner")
+    if not isinstance(learner, Mapping):
+        return moved
     if learner.get("name") == "hsml":
         moved["learner"] = group_hsml_settings(learner)
     elif learner.get("name") == "arml" and "gate" in learner:
@@ -70,7 +73,8 @@ def with_min_rows(config: Mapping[str, Any]) -> Mapping[str, Any]:
     source = config.get("source")
     if not isinstance(source, Mapping) or source.get("name") != "tables" or "min_rows" in source:
         return config
-    return {**config, "source": {**source, "min_rows": (source.get("min_shots") or source.get("shots", 5)) + 1}}
+    shots = source.get("min_shots") or source.get("shots", 5)
+    return {**config, "source": {**source, "min_rows": shots + 1 if isinstance(shots, int) else shots}}
 
 
 def rename_settings(part: Any) -> Any:
@@ -91,7 +95,7 @@ def rename_settings(part: Any) -> Any:
     return renamed
 
 
-def group_hsml_settings(learner: Json) -> Json:
+def group_hsml_settings(learner: Mapping[str, Any]) -> dict[str, Any]:
     """HSML's settings of format 1, side by side, as those of its parts."""
     left = dict(learner)
     aggregator = left.pop("aggregator", "gru")
@@ -105,7 +109,7 @@ def group_hsml_settings(learner: Json) -> Json:
         case "mean" | "max":
             embed |= {"name": "pooling", "pool": aggregator}
         case _:
-            embed |= {"name": "attention", **attention}
+            embed |= {"name": aggregator, **attention}
     relative, start_tasks = left.pop("relative_scales", False), left.pop("start_tasks", 0)
     cluster = {name: left.pop(name) for name in ("clusters", "scales") if name in left}
     if start_tasks:
@@ -120,7 +124,7 @@ def group_hsml_settings(learner: Json) -> Json:
 
 
 def array_names_of_format_1(name: str) -> str:
-    """What an array of a checkpoint was called in format 1."""
+    """Return the name that an array of a checkpoint had in format 1."""
     for now, then in ARRAYS:
         name = re.sub(now, then, name)
     return name

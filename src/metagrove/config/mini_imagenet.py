@@ -49,7 +49,7 @@ PUBLISHED: dict[str, Config] = {
     "platipus": published(PLATIPUS(net=Conv4Net(), **LIKE_MAML), steps=60_000, meta_batch=4),
     "llama": published(LLAMA(net=Conv4Net(filters=64), **LIKE_MAML), steps=60_000, meta_batch=4),
     "meta-lstm": published(
-        MetaLSTM(net=Conv4Net(), loss=cross_entropy),
+        MetaLSTM(net=Conv4Net(), loss=cross_entropy, step_bias=-6.1),  # the code divides σ(-4.5) by the batch size
         steps=75_000,
         meta_batch=1,
         clip_norm=0.25,

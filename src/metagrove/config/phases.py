@@ -1,17 +1,17 @@
-"""Training phases in words, as a command line has them: `--phases "1/4: embed by reconstruction; net cluster gate"`."""
+"""Parsing of training phases on the command line: `--phases "1/4: embed by reconstruction; net cluster gate"`."""
 
 import fractions
 import re
-from typing import Any
 
 from metagrove.errors import InputError
+from metagrove.learner import Phase
 
 __all__ = ["read_phases"]
 
 PHASE = re.compile(r"(?:(?P<length>[\d/]+)\s*:)?\s*(?P<trains>[\w\s]*?)\s*(?:\bby\s+(?P<loss>\w+))?\s*")
 
 
-def read_phases(text: str, steps: int) -> list[dict[str, Any]]:
+def read_phases(text: str, steps: int) -> list[Phase]:
     """Read phases separated by semicolons: `LENGTH: FIELDS by LOSS`.
 
     Args:
@@ -21,7 +21,7 @@ def read_phases(text: str, steps: int) -> list[dict[str, Any]]:
         steps: Number of meta-steps of the training.
 
     Returns:
-        The arguments of each `Phase`.
+        The phases, in order.
 
     Raises:
         InputError: A phase is not of this form.
@@ -29,7 +29,7 @@ def read_phases(text: str, steps: int) -> list[dict[str, Any]]:
     return [read_phase(part, steps) for part in text.split(";")] if text.strip() else []
 
 
-def read_phase(text: str, steps: int) -> dict[str, Any]:
+def read_phase(text: str, steps: int) -> Phase:
     """One phase; a fraction of a short training is at least one meta-step."""
     found = PHASE.fullmatch(text)
     try:
@@ -39,4 +39,4 @@ def read_phase(text: str, steps: int) -> dict[str, Any]:
     if found is None or length < 0 or (length.denominator > 1 and length > 1):
         raise InputError(f"phases has {text.strip()!r}: write it like '1/4: embed by reconstruction; net cluster gate'")
     count = int(length) if length.denominator == 1 else max(1, round(length * steps))
-    return {"steps": count, "trains": tuple(found["trains"].split()), "loss": found["loss"] or "query"}
+    return Phase(count, tuple(found["trains"].split()), found["loss"] or "query")

@@ -1,4 +1,4 @@
-"""Named starting points. What differs between experiments is here, as data."""
+"""Presets: named configs. Differences between experiments are data in this module."""
 
 import dataclasses
 import math
@@ -23,6 +23,8 @@ from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
 from metagrove.sources.stream import Stream
 
+__all__ = ["IMAGE_HSML", "PRESETS", "SMALL_TRAINING", "default_learner", "preset"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
@@ -44,18 +46,32 @@ EVIDENCE = EvidenceClusters(assumed_noise=0.003)
 """Clusters found by evidence, for functions without noise."""
 ONE_CLUSTER = dataclasses.replace(EVIDENCE, clusters=(1,), degree=33, rank=34)
 """One prior of full rank in their place, whose gate has as many parameters as one for five clusters of rank 6."""
+ONE_PRIOR = dataclasses.replace(EVIDENCE, clusters=(1,), rank=13)
+"""One prior of full rank on the same features: a meta-learned Bayesian linear model."""
 HSML_E = HSML(
     net=MLPNet(init_sd=0.4),
     embed=NoEmbedding(),
     cluster=EVIDENCE,
     gate=NodeGate(),
     inner_lr=0.003,
+    inner_steps=1,
     inner_clip=10.0,
     reconstruction_weight=0.0,
 )
 """HSML on evidence clusters with a gate per node, for functions."""
 HSML_E_CONTROL = dataclasses.replace(HSML_E, cluster=ONE_CLUSTER)
-DECAYING = Training(schedule="cosine", task_chunk_size=500)
+TAILORED = Training(
+    steps=50_000,
+    outer_lr=0.003,
+    schedule="cosine",
+    warmup_steps=500,
+    clip_norm=1.0,
+    task_chunk_size=500,
+    validate_every=2000,
+)
+"""For HSML-E, selected in short trainings on validation tasks."""
+TAILORED_10 = dataclasses.replace(TAILORED, outer_lr=0.001, clip_norm=0.1)
+"""The same with 10 points."""
 FITTED = Training(steps=0, task_chunk_size=500)
 """No meta-steps after the fit."""
 COSINE = Training(schedule="cosine", warmup_steps=500, clip_norm=1.0)
@@ -117,18 +133,28 @@ PRESETS: dict[str, Preset] = {
         Config(Functions(), Grove(cluster=EVIDENCE), FITTED),
     ),
     "toy-10shot-grove": Preset("Grove, 10 points", Config(Functions(shots=10), Grove(cluster=EVIDENCE), FITTED)),
-    "toy-5shot-evidence": Preset(
-        "HSML-E, same budget, 5 points: clusters found by evidence, a gate per node",
-        Config(Functions(), HSML_E, DECAYING),
+    "toy-5shot-grove-one-cluster": Preset(
+        "control of Grove, 5 points: one cluster of full rank, a meta-learned Bayesian linear model (ALPaCA)",
+        Config(Functions(), Grove(cluster=ONE_PRIOR), FITTED),
     ),
-    "toy-10shot-evidence": Preset("HSML-E, same budget, 10 points", Config(Functions(shots=10), HSML_E, DECAYING)),
+    "toy-10shot-grove-one-cluster": Preset(
+        "control of Grove, 10 points: one cluster of full rank",
+        Config(Functions(shots=10), Grove(cluster=ONE_PRIOR), FITTED),
+    ),
+    "toy-5shot-evidence": Preset(
+        "HSML-E, 50,000 meta-steps, 5 points: clusters found by evidence, a gate per node",
+        Config(Functions(), HSML_E, TAILORED),
+    ),
+    "toy-10shot-evidence": Preset(
+        "HSML-E, 50,000 meta-steps, 10 points", Config(Functions(shots=10), HSML_E, TAILORED_10)
+    ),
     "toy-5shot-one-cluster": Preset(
         "control of HSML-E, 5 points: one cluster of full rank, as many gate parameters",
-        Config(Functions(), HSML_E_CONTROL, DECAYING),
+        Config(Functions(), HSML_E_CONTROL, TAILORED),
     ),
     "toy-10shot-one-cluster": Preset(
         "control of HSML-E, 10 points: one cluster of full rank, as many gate parameters",
-        Config(Functions(shots=10), HSML_E_CONTROL, DECAYING),
+        Config(Functions(shots=10), HSML_E_CONTROL, TAILORED_10),
     ),
     "images-1shot": Preset(
         "HSML, images of four datasets, 84 px, 1 shot: the paper's protocol (table 2), for a GPU",
@@ -200,9 +226,7 @@ def preset(name: str, learner: str | None = None) -> Config:
         return config
     method = default_learner(learner, config)
     training = dataclasses.replace(config.training, growth=Growth()) if method.growth_errors() else config.training
-    source = config.source
-    if isinstance(source, Images) and not method.any_ways:
-        source = dataclasses.replace(source, train_ways=0)
+    source = config.source if method.any_ways else config.source.with_test_ways()
     return Config(source, method, training)
 
 

@@ -1,4 +1,4 @@
-"""Everything that has a name in a config: learners, sources, base nets, parts of HSML, losses.
+"""Registries of everything that a config refers to by name: learners, sources, base nets, parts of HSML, losses.
 
 Other packages add learners, sources and parts through the entry point groups of `GROUPS`.
 """
@@ -26,6 +26,7 @@ from metagrove.hsml.gate import FiLMGate, NodeGate, NoGate, ParameterGate
 from metagrove.hsml.learner import HSML
 from metagrove.hsml.no_clusters import NoClusters
 from metagrove.hsml.relative import RelativeClusters
+from metagrove.hsml.small_gate import SmallGate
 from metagrove.learner import Learner
 from metagrove.losses import cross_entropy, mse
 from metagrove.nets.conv4 import Conv4Net
@@ -70,7 +71,6 @@ __all__ = [
 LEARNER_GROUPS: dict[str, dict[str, type[Learner]]] = {
     "gradient-based": {
         "hsml": HSML,
-        "grove": Grove,
         "maml": MAML,
         "meta-sgd": MetaSGD,
         "mt-net": MTNet,
@@ -87,7 +87,7 @@ LEARNER_GROUPS: dict[str, dict[str, type[Learner]]] = {
         "map-dlm": MAPDLM,
     },
     "recurrent": {"snail": SNAIL, "meta-lstm": MetaLSTM},
-    "Bayesian": {"bmaml": BMAML, "platipus": PLATIPUS, "llama": LLAMA},
+    "Bayesian": {"grove": Grove, "bmaml": BMAML, "platipus": PLATIPUS, "llama": LLAMA},
     "baselines": {"neural-process": NeuralProcess, "scratch": Scratch},
 }
 """The package's learners by name, in the groups in which `metagrove list` shows them."""
@@ -117,7 +117,7 @@ BUILT_IN: dict[str, dict[str, type]] = {
         "evidence": EvidenceClusters,
         "none": NoClusters,
     },
-    "gate": {"parameter": ParameterGate, "film": FiLMGate, "node": NodeGate, "none": NoGate},
+    "gate": {"parameter": ParameterGate, "film": FiLMGate, "node": NodeGate, "small": SmallGate, "none": NoGate},
 }
 GROUPS = {kind: f"metagrove.{kind}s" for kind in BUILT_IN}
 """The entry point group of each kind: metagrove.learners, metagrove.sources, metagrove.nets, metagrove.embeds, ..."""

@@ -1,4 +1,4 @@
-"""Settings by their own names, whichever part of a config they belong to."""
+"""Access to settings by their own names, whichever part of a config they belong to."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Growth events against arrivals of new families on a stream: what was noticed, how late, and false alarms.
+"""Growth events against arrivals of new families on a stream: detections, delays and false alarms.
 
 In a phase that brings n new families, the first n growth events count as noticing them; all others are false alarms. So
 is every event in a phase in which no family is new, such as one in which an old family returns.

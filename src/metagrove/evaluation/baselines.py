@@ -1,4 +1,4 @@
-"""A run beside its baselines on the same test tasks: who is best, what is served, what is recommended.
+"""Comparison of a run with its baselines on the same test tasks: the best, the served and the recommended method.
 
 baselines.json in the run folder holds `Baselines`; the first row is the run itself. Baselines are fitted to training
 tasks, their settings and what is served are selected on validation tasks, and all are scored on test tasks.

@@ -9,7 +9,6 @@ classes:  coverage of the smallest sets of classes that hold at least the level 
 import dataclasses
 import statistics as distributions
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +71,7 @@ def measure_calibration(run: Run | str | Path, *, num_tasks: int = 2000, seed: i
 
     Args:
         run: A run, its folder, or the name of a released model. A regression run needs a learner with a standard
-            deviation: BMAML, PLATIPUS or LLAMA; a classifier may be any.
+            deviation: Grove, BMAML, PLATIPUS or LLAMA; a classifier may be any.
         num_tasks: Number of test tasks.
         seed: Random seed of the test tasks.
 
@@ -94,7 +93,7 @@ def measure_calibration(run: Run | str | Path, *, num_tasks: int = 2000, seed: i
         nll, coverage, ece = of_classes(answers)
     elif answers.std is None:
         raise InputError(
-            f"{learner_name(run)} predicts no standard deviation: calibrate runs of bmaml, platipus or llama"
+            f"{learner_name(run)} predicts no standard deviation: measure runs of grove, bmaml, platipus or llama"
         )
     else:
         nll, coverage, ece = of_values(answers)
@@ -118,9 +117,10 @@ def predict_tests(run: Run, num_tasks: int, seed: int) -> Answers:
     """Adapt to test tasks, as many of each part of the source, and predict their queries."""
     parts = test_parts(run.config.source, seed)
     sizes = draws_of(num_tasks, len(parts), again=run.config.source.repeats_tasks)
-    how: dict[str, Any] = {"steps": run.inner_steps, "task_chunk_size": run.config.training.task_chunk_size}
+    steps, chunk = run.inner_steps, run.config.training.task_chunk_size
+    learner, meta = run.config.learner, run.meta
     found = [
-        probe(run.config.learner, run.meta, part, task_keys(key, size), keep_answers, **how)
+        probe(learner, meta, part, task_keys(key, size), keep_answers, steps=steps, task_chunk_size=chunk)
         for (part, key), size in zip(parts, sizes, strict=True)
     ]
     columns = [None if column[0] is None else np.concatenate(column) for column in zip(*found, strict=True)]

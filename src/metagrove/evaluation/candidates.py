@@ -1,4 +1,4 @@
-"""What can be served: the run, other trained learners and fitted baselines, each a run; their predictions for draws."""
+"""Candidates for serving: the run, other trained learners and fitted baselines, and their predictions for draws."""
 
 import dataclasses
 import time
@@ -31,7 +31,7 @@ CHUNK = 64
 COMMAND = "metagrove baselines"
 LABELS = {"hsml": "HSML", "maml": "MAML", "grove": "Grove", "blend": "blend"}
 STOPPED = "stopped"
-"""In place of an error: a person interrupted the training."""
+"""In place of an error: the user interrupted the training."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,13 +116,14 @@ def write_failed(folder: Path, error: str) -> None:
 
 def failed(folder: Path, label: str) -> Candidate:
     """A baseline that could not be fitted."""
-    return Candidate(folder.name, label, None, error=str(files.read_json(folder / FAILED)["error"]))
+    return Candidate(folder.name, label, None, error=str(files.read_json(folder / FAILED).get("error")))
 
 
 def seconds_of(folder: Path) -> float:
     """Time of training or fitting."""
     last = folder / "last.json"
-    return float(files.read_json(last if last.exists() else folder / "best.json").get("seconds", float("nan")))
+    seconds = files.read_json(last if last.exists() else folder / "best.json").get("seconds")
+    return float(seconds) if isinstance(seconds, int | float) else float("nan")
 
 
 def blended(
@@ -148,7 +149,7 @@ def blended(
 
 
 def predict_draws(run: Run, draws: Draws) -> np.ndarray:
-    """What a run predicts for the query rows of drawn tasks, (tasks * draws, n, y)."""
+    """Return the predictions of a run for the query rows of drawn tasks, shape (tasks * draws, n, y)."""
     support, query = draws.joined()
     count = len(support.x)
     found = []

@@ -1,4 +1,4 @@
-"""Does the hierarchy matter? Measures of a learner with clusters, on test tasks.
+"""Measures of whether the hierarchy of a learner with clusters matters, on test tasks.
 
 shuffled         error with first-level assignments permuted over tasks, minus the error as trained
 typical ratio    exp(mean log(error with permuted assignments / error as trained)), which single tasks do not decide
@@ -15,49 +15,39 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Float
 
-from metagrove.evaluation.shapes import shape_classes
+from metagrove.evaluation.agreement import (
+    MOST_TASKS,
+    DrawnPart,
+    LevelAgreement,
+    agreements,
+    draw_parts,
+    level_shares,
+)
 from metagrove.files import OMIT_NONE
 from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
 from metagrove.losses import LossFn, metric_of
-from metagrove.outer import map_drawn, probe, task_keys
-from metagrove.serve.run import Run, draws_of
-from metagrove.sources.source import Source, TaskDraw
+from metagrove.outer import probe
+from metagrove.serve.run import Run
 from metagrove.task import Task
-from metagrove.training.scores import PairedDifference, Value, ci95, paired_difference, test_parts
+from metagrove.training.scores import PairedDifference, Value, ci95, paired_difference
 
-__all__ = ["HierarchyMeasures", "LevelAgreement", "in_words", "level_shares", "measure_hierarchy", "node_name"]
+__all__ = ["HierarchyMeasures", "in_words", "measure_hierarchy"]
 
-MOST_TASKS = 4000
-"""Test tasks that are adapted to, at most."""
 NODE_SHARE_TASKS = 200
 """Test tasks whose initialisations are compared, parameter by parameter."""
-CURVE_POINTS = 101
-"""Points of the grid on which the shape of a true function is read."""
 MATTERS = 1.05
 """Smallest typical ratio for which the clusters matter."""
 TINY = 1e-12
 
 
 @dataclasses.dataclass(frozen=True)
-class LevelAgreement:
-    """Normalised mutual information of the strongest node of a level and what is known of the tasks."""
-
-    nodes: int
-    families: float | None
-    """With the families; None if there is only one."""
-    shapes: float | None = dataclasses.field(default=None, metadata=OMIT_NONE)
-    """With shape classes (rising, falling, arc, wave); None if the true functions are not curves that are known."""
-
-
-@dataclasses.dataclass(frozen=True)
-class HierarchyMeasures:
-    """Whether a hierarchy matters for the predictions, and what its nodes stand for."""
+class Shuffling:
+    """Scores with each task's own assignments, and with assignments permuted over tasks."""
 
     num_tasks: int
     as_trained: Value
@@ -74,6 +64,12 @@ class HierarchyMeasures:
     matters: bool
     """Is the score worse with permuted assignments, by more than the 95 % interval of the mean difference, or
     the error typically by 5 %?"""
+
+
+@dataclasses.dataclass(frozen=True)
+class HierarchyMeasures(Shuffling):
+    """Whether a hierarchy matters for the predictions, and what its nodes stand for."""
+
     node_share: float | None
     """Share of the variance of the tailored initialisation that comes from nodes; None without one."""
     effective_clusters: float
@@ -106,28 +102,14 @@ def measure_hierarchy(run: Run, *, num_tasks: int = MOST_TASKS, seed: int = 0) -
     scores, family, assignments = jax.tree.map(lambda *each: np.concatenate(each), *parts)
     first = assignments[0][:, 0]
     mean = first.mean(0)
+    permuted = first[np.random.default_rng(seed).permutation(len(first))]
     return HierarchyMeasures(
-        **shuffling(run, drawn, scores, first[np.random.default_rng(seed).permutation(len(first))]),
+        **vars(shuffling(run, drawn, scores, permuted)),
         node_share=node_share(run, drawn[0]),
         effective_clusters=float(np.exp(-(mean * np.log(np.maximum(mean, TINY))).sum())),
         largest_share=float(first.max(1).mean()),
-        **agreements(run, drawn, family, level_shares(assignments)),
+        **vars(agreements(run, drawn, family, level_shares(assignments))),
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class DrawnPart:
-    """Test tasks of one part of a source."""
-
-    tasks: TaskDraw
-    keys: Key[Array, " n"]
-
-
-def draw_parts(source: Source, num_tasks: int, seed: int) -> list[DrawnPart]:
-    """The first test tasks of `Run.scores`, part by part."""
-    parts = test_parts(source, seed)
-    sizes = draws_of(min(num_tasks, MOST_TASKS), len(parts), again=source.repeats_tasks)
-    return [DrawnPart(tasks, task_keys(key, size)) for (tasks, key), size in zip(parts, sizes, strict=True)]
 
 
 def adapt_part(run: Run, part: DrawnPart, assignments: np.ndarray | None = None) -> Any:
@@ -149,8 +131,8 @@ class KeepPlacement:
         return score, task.family, info.assignments
 
 
-def shuffling(run: Run, drawn: Sequence[DrawnPart], scores: np.ndarray, permuted: np.ndarray) -> dict[str, Any]:
-    """What changes when tasks get these first-level assignments in place of their own."""
+def shuffling(run: Run, drawn: Sequence[DrawnPart], scores: np.ndarray, permuted: np.ndarray) -> Shuffling:
+    """Measure what changes when tasks get these first-level assignments in place of their own."""
     sizes = [len(one.keys) for one in drawn]
     each = zip(drawn, np.split(permuted, np.cumsum(sizes)[:-1]), strict=True)
     shuffled = np.concatenate([adapt_part(run, one, given)[0] for one, given in each])
@@ -159,16 +141,16 @@ def shuffling(run: Run, drawn: Sequence[DrawnPart], scores: np.ndarray, permuted
     worse = paired_difference(other, own)
     higher = metric_of(run.config.learner.loss).higher_is_better
     ratio = None if higher else typical_ratio(other, own)
-    return {
-        "num_tasks": len(own),
-        "as_trained": value_of(own),
-        "shuffled": value_of(other),
-        "shuffled_minus_own": worse,
-        "own_median": float(np.median(own)),
-        "shuffled_median": float(np.median(other)),
-        "typical_ratio": ratio,
-        "matters": (-1 if higher else 1) * worse.difference > worse.ci95 or (ratio is not None and ratio[1] > MATTERS),
-    }
+    return Shuffling(
+        num_tasks=len(own),
+        as_trained=value_of(own),
+        shuffled=value_of(other),
+        shuffled_minus_own=worse,
+        own_median=float(np.median(own)),
+        shuffled_median=float(np.median(other)),
+        typical_ratio=ratio,
+        matters=(-1 if higher else 1) * worse.difference > worse.ci95 or (ratio is not None and ratio[1] > MATTERS),
+    )
 
 
 def typical_ratio(shuffled: np.ndarray, own: np.ndarray) -> tuple[float, float, float]:
@@ -186,21 +168,6 @@ def mean_by(values: np.ndarray, same: np.ndarray | None) -> np.ndarray:
 def value_of(scores: np.ndarray) -> Value:
     """A mean with its confidence interval."""
     return Value(float(scores.mean()), float(ci95(scores)))
-
-
-def level_shares(assignments: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Share of each task in each node of every level: s^1 = p^{0→·}, s^{l+1} = Σ_k s^l_k p^{k→·}.
-
-    Args:
-        assignments: p^{k→k'} of every level, with a row for each task.
-
-    Returns:
-        For each level an array (tasks, nodes) whose rows sum to 1.
-    """
-    found: list[np.ndarray] = []
-    for assignment in assignments:
-        found.append(assignment[:, 0] if not found else np.einsum("nk,nkl->nl", found[-1], assignment))
-    return tuple(found)
 
 
 def node_share(run: Run, part: DrawnPart) -> float | None:
@@ -225,81 +192,8 @@ def keep_initialisation(task: Task, predictor: Predictor, info: Info) -> Float[A
     return ravel_pytree(eqx.filter(predictor, eqx.is_inexact_array))[0]
 
 
-def agreements(
-    run: Run, drawn: Sequence[DrawnPart], family: np.ndarray, shares: Sequence[np.ndarray]
-) -> dict[str, Any]:
-    """Agreement with families and shapes at each level, of merged nodes, and the families of each parent."""
-    names = run.config.source.family_names
-    known = family if len(np.unique(family)) > 1 else None
-    shapes = shapes_of(run.config.source, drawn)
-    below = shares[:-1]
-    found: dict[str, Any] = {"levels": [agreement(one, known, shapes) for one in below]}
-    if known is None:
-        return found
-    groups = run.config.learner.cluster_groups(run.meta, len(np.unique(family)))
-    if groups is not None:
-        found["merged"] = agreement(shares[0] @ groups, known, shapes)
-    if len(below) > 1:
-        parents: dict[str, list[str]] = {}
-        for one in np.unique(family):
-            strongest = int(below[1][family == one].mean(0).argmax())
-            parents.setdefault(node_name(1, strongest, len(shares)), []).append(names[one])
-        found["families_by_parent"] = parents
-    return found
-
-
-def agreement(share: np.ndarray, family: np.ndarray | None, shapes: np.ndarray | None) -> LevelAgreement:
-    """Agreement of a level's strongest nodes."""
-    from sklearn.metrics import normalized_mutual_info_score
-
-    strongest = share.argmax(1)
-    nmi = [None if one is None else float(normalized_mutual_info_score(one, strongest)) for one in (family, shapes)]
-    return LevelAgreement(share.shape[1], *nmi)
-
-
-def shapes_of(source: Source, drawn: Sequence[DrawnPart]) -> np.ndarray | None:
-    """The shape class of each task's true function; None if it is not known or not a curve with one output."""
-    if source.spec.x_shape != (1,) or source.spec.y_dim != 1 or source.schema is not None:
-        return None
-    first = drawn[0]
-    x = np.concatenate([np.ravel(map_drawn(inputs_of, one.tasks, one.keys[:NODE_SHARE_TASKS])) for one in drawn])
-    grid = jnp.linspace(x.min(), x.max(), CURVE_POINTS, dtype=jnp.float32)[:, None]
-    if source.curve(first.keys[0], grid) is None:
-        return None
-    fn = eqx.Partial(curve_of, source, grid)
-    curves = [map_drawn(fn, one.tasks, one.keys, one.keys) for one in drawn]
-    return shape_classes(np.concatenate(curves)[:, :, 0])
-
-
-def inputs_of(task: Task) -> Float[Array, "n d"]:
-    """For `outer.map_drawn`: the inputs of the query set."""
-    return task.query.x
-
-
-def curve_of(source: Source, grid: Float[Array, "n 1"], task: Task, key: PRNGKeyArray) -> Float[Array, "n 1"]:
-    """For `outer.map_drawn`: the task's true function on a grid."""
-    del task
-    curve = source.curve(key, grid)
-    assert curve is not None
-    return curve
-
-
-def node_name(level: int, cluster: int, num_levels: int) -> str:
-    """Return the name of a node: C1, C2, ... at the first level, D1, ... at the second; the last is the root.
-
-    Args:
-        level: Index of the level, from 0.
-        cluster: Index of the node within its level.
-        num_levels: Number of levels.
-
-    Returns:
-        The name.
-    """
-    return "root" if level == num_levels - 1 else f"{chr(ord('C') + level)}{cluster + 1}"
-
-
 def in_words(measures: HierarchyMeasures, metric: str) -> str:
-    """Say in one sentence whether the hierarchy matters for the predictions.
+    """Summarise in one sentence whether the hierarchy matters for the predictions.
 
     Args:
         measures: The measures.

@@ -25,12 +25,24 @@ from metagrove.training.scores import (
     value_by_family,
 )
 
+__all__ = [
+    "Comparison",
+    "Evaluation",
+    "StreamSummary",
+    "as_run",
+    "compare",
+    "evaluate",
+    "image_statistics",
+    "learner_name",
+    "stream_summary",
+]
+
 STATISTICS: dict[str, Statistics] = {"transductive": "query", "support statistics": "support"}
 """What both figures of an image run are called."""
 
 
 @dataclasses.dataclass(frozen=True)
-class StreamStory:
+class StreamSummary:
     """Growth and transfer of a run on a stream."""
 
     clusters: list[int] | None
@@ -63,7 +75,7 @@ class Evaluation:
     seed: int
     """Seed of the test tasks."""
     summary: Summary = dataclasses.field(metadata=FLAT)
-    stream: StreamStory | None = dataclasses.field(metadata=FLAT)
+    stream: StreamSummary | None = dataclasses.field(metadata=FLAT)
     checkpoint: Json
     """Record of the checkpoint, with its validation."""
     statistics: ImageStatistics | None = dataclasses.field(default=None, metadata=OMIT_NONE)
@@ -114,7 +126,7 @@ def evaluate(run: Run | str | Path, *, num_tasks: int = 40_000, seed: int = 0) -
     run = as_run(run)
     scores = run.scores(num_tasks=num_tasks, seed=seed)
     summary = summarize(scores, run.config.source.family_names, step=run.inner_steps, metric=run.metric)
-    story = stream_story(run, folders.read_metrics(run.folder))
+    story = stream_summary(run, folders.read_metrics(run.folder))
     statistics = image_statistics(run, num_tasks=num_tasks, seed=seed) if run.config.source.spec.is_image else None
     name, rows = (run.folder.name, learner_name(run)), score_rows(run)
     measures = measure_hierarchy(run, num_tasks=num_tasks, seed=seed)
@@ -130,14 +142,14 @@ def image_statistics(run: Run, *, num_tasks: int, seed: int) -> ImageStatistics:
     return ImageStatistics(value_by_family(query, names, step=step), value_by_family(support, names, step=step), paired)
 
 
-def stream_story(run: Run, records: Sequence[BlockRecord]) -> StreamStory | None:
+def stream_summary(run: Run, records: Sequence[BlockRecord]) -> StreamSummary | None:
     """Summarise growth and transfer of a run on a stream; None for a source without phases."""
     source, training = run.config.source, run.config.training
     if not source.has_phases:
         return None
     higher, growth = metric_of(run.config.learner.loss).higher_is_better, growth_events(records)
     noticed = detections([event.step for event in growth], source, training.steps)
-    return StreamStory(
+    return StreamSummary(
         clusters=run.about.get("clusters"),
         growth=growth,
         transfer=transfer(records, source, training.steps, higher_is_better=higher),

@@ -1,1 +1,1 @@
-"""HSML, a stage a file in the order of the paper's section 4: embed, cluster, gate, and the learner that joins them."""
+"""HSML, one stage per file, as in section 4 of the paper: embed, cluster, gate, and the learner that joins them."""

@@ -1,4 +1,4 @@
-"""Clusters that are found before the first meta-step and stay as they are, beyond the paper.
+"""Clusters that are found before the first meta-step and are not trained, beyond the paper.
 
 A fresh embedding mostly reflects how the examples within a task differ, and clusters that are learned on it inherit
 that. But two halves of a support set, embedded as g₁ and g₂, are two views of one task: what they agree on over many
@@ -20,15 +20,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.errors import InputError
-from metagrove.hsml.cluster import (
-    CenterClustering,
-    ClusteredMeta,
-    Level,
-    Placement,
-    climb,
-    draw_levels,
-    placement_sizes,
-)
+from metagrove.hsml.cluster import CenterClustering, Level, climb, draw_levels, placement_sizes
+from metagrove.hsml.clustering import ClusteredMeta, Placement
 from metagrove.hsml.embed import Embedder
 from metagrove.hsml.relative import EmbeddingNormalizer
 from metagrove.nets.linear import Linear

@@ -14,7 +14,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.hsml.cluster import DistanceClusters, Hierarchy, Placement
+from metagrove.hsml.cluster import DistanceClusters, Hierarchy
+from metagrove.hsml.clustering import Placement
 from metagrove.hsml.embed import (
     AttentionEmbedding,
     Embedder,
@@ -23,12 +24,14 @@ from metagrove.hsml.embed import (
     PoolingEmbedding,
     RecurrentEmbedding,
 )
-from metagrove.hsml.evidence import EvidenceClusters, EvidenceHierarchy
+from metagrove.hsml.evidence import EvidenceClusters
+from metagrove.hsml.evidence_hierarchy import EvidenceHierarchy
 from metagrove.hsml.found import FoundClusters, FoundHierarchy
 from metagrove.hsml.gate import FiLMGate, IdentityGate, NodeGate, NoGate, ParameterGate, TaskFiLM, TaskGate, TreeGate
 from metagrove.hsml.grow import grow
 from metagrove.hsml.no_clusters import NoClusters, NoHierarchy
 from metagrove.hsml.relative import NormalizedHierarchy, RelativeClusters
+from metagrove.hsml.small_gate import SmallGate, TaskShifts
 from metagrove.inner import GradientLearner
 from metagrove.learner import ClusterFunctions, GrowthStart, Info, Phase, Predictor
 from metagrove.losses import cross_entropy
@@ -38,7 +41,7 @@ from metagrove.task import Examples, Spec, Task
 __all__ = ["HSML", "HSMLMeta"]
 
 
-Gate = TaskGate | TaskFiLM | TreeGate | IdentityGate
+Gate = TaskGate | TaskFiLM | TreeGate | TaskShifts | IdentityGate
 
 
 class HSMLMeta(eqx.Module):
@@ -68,7 +71,7 @@ class HSML(GradientLearner):
     """How a support set becomes the task embedding g."""
     cluster: DistanceClusters | RelativeClusters | FoundClusters | EvidenceClusters | NoClusters = DistanceClusters()
     """How g is assigned to the clusters of each level."""
-    gate: ParameterGate | FiLMGate | NodeGate | NoGate = ParameterGate()
+    gate: ParameterGate | FiLMGate | NodeGate | SmallGate | NoGate = ParameterGate()
     """How the task's placement tailors the initialisation."""
     reconstruction_weight: float = 0.01
     """ξ, the weight of the reconstruction loss."""
@@ -77,6 +80,8 @@ class HSML(GradientLearner):
         weight = [] if self.reconstruction_weight >= 0 else ["reconstruction_weight must be 0 or more"]
         if isinstance(self.gate, NodeGate) and not self.cluster.has_coordinates:
             weight += ["a gate per node needs the coordinates of a dendrogram: use --cluster evidence"]
+        if isinstance(self.gate, SmallGate) and self.cluster.has_coordinates:
+            weight += ["a small gate needs clusters by distance: use --gate node with evidence clusters"]
         if self.cluster.has_coordinates and self.loss is cross_entropy:
             weight += ["evidence clusters are for regression: use --cluster found for classification"]
         return (
@@ -103,7 +108,7 @@ class HSML(GradientLearner):
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> HSMLMeta:
         keys = jax.random.split(key, 5)
-        net = self.net(spec, key=keys[0])
+        net = self.make_net(spec, key=keys[0])
         cluster = self.cluster(self.embed.task_dim, spec=spec, key=keys[3])
         gate = self.draw_gate(net, cluster, key=keys[4])
         return HSMLMeta(net=net, embed=self.embed(spec, key=keys[1:3]), cluster=cluster, gate=gate)
@@ -190,7 +195,7 @@ class HSML(GradientLearner):
             The adapted base net, and an `Info` with the penalty ξ·L_r, the task embedding and the assignments.
         """
         placement, reconstruction_loss = self.place(meta, support, key=key, assignment=assignment)
-        gated_net = meta.gate(meta.net, placement)
+        gated_net = meta.gate(meta.net, placement, key=None if key is None else jax.random.fold_in(key, 1))
         adapted, path = self.fit(gated_net, support, steps)
         return adapted, Info(
             path=path,

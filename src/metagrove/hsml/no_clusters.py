@@ -7,7 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.hsml.cluster import Clustering, Level, Placement
+from metagrove.hsml.cluster import Level
+from metagrove.hsml.clustering import Clustering, Placement
 from metagrove.task import Examples, Spec
 
 __all__ = ["NoClusters", "NoHierarchy"]

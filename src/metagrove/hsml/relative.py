@@ -1,4 +1,4 @@
-"""Clusters whose scale is relative to the spread of the task embeddings, beyond the paper.
+"""Clusters whose scale is relative to the standard deviation of the task embeddings, beyond the paper.
 
 z = (g - m) / 3s decides the first level's assignment by its distance to the centres; m and s follow the mean and the
 standard deviation of the embeddings, and the centres follow z, by gradient steps on `tracking_loss`.
@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.hsml.cluster import CenterClustering, Level, Placement, climb, draw_levels, placement_sizes
+from metagrove.hsml.cluster import CenterClustering, Level, climb, draw_levels, placement_sizes
+from metagrove.hsml.clustering import Placement
 from metagrove.task import Examples, Spec
 
 __all__ = ["EmbeddingNormalizer", "NormalizedHierarchy", "RelativeClusters", "neg_log_density"]

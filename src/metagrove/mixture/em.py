@@ -1,4 +1,4 @@
-"""Fitting a mixture on fixed features by EM, in double precision: seconds where stochastic gradients take minutes.
+"""Fitting a mixture on fixed features by EM, in double precision.
 
 A task's rows enter through G = ΦᵀΦ, b = Φᵀy and c = yᵀy alone. With W ~ N(m_k, Σ_k) in cluster k and noise s:
 
@@ -26,7 +26,7 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """What the rows of tasks (or of their support sets) say about their weights."""
+    """Sufficient statistics of the rows of tasks (or of their support sets) for their weights."""
 
     gram: np.ndarray  # (tasks, f, f)
     cross: np.ndarray  # (tasks, f, o)

@@ -1,4 +1,4 @@
-"""What the priors of a mixture look like as functions: mean, standard deviation, and some draws, in the units of y."""
+"""The priors of a mixture as functions: mean, standard deviation, and some draws, in the units of y."""
 
 import jax
 import jax.numpy as jnp

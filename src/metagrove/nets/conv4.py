@@ -1,4 +1,4 @@
-"""The base learner for images (paper, section 6.2): four blocks of convolution, normalisation, ReLU and 2×2 max
+"""The base net for images (paper, section 6.2): four blocks of convolution, normalisation, ReLU and 2×2 max
 pooling, then a linear layer and log-softmax.
 
 Normalisation uses the statistics of the set that is looked at: of the queries when queries are classified, so that a
@@ -23,6 +23,8 @@ from metagrove.nets.max_pool import max_pool
 from metagrove.nets.predictors import PlainLayers, Statistics
 from metagrove.task import Examples, Spec
 
+__all__ = ["EPSILON", "Conv4", "Conv4Net", "affine", "convolve"]
+
 EPSILON = 1e-3
 Normalisation = tuple[Float[Array, " _"], Float[Array, " _"]]
 """A block's scale and shift of each channel: the bias is in the shift."""
@@ -35,6 +37,8 @@ class Conv4(eqx.Module):
     biases: tuple[Float[Array, "..."], ...]
     head_weight: Float[Array, "..."]
     head_bias: Float[Array, "..."]
+    log_scales: tuple[Float[Array, "..."], ...] | None = None
+    """Logarithm of the scale of each block's channels after normalisation; without it the scale is 1."""
     context: Examples | None = None
     """The support set whose statistics are used; without it, those of the images that are looked at."""
     statistics: Literal["batch", "support"] = eqx.field(static=True, default="batch")
@@ -58,7 +62,7 @@ class Conv4(eqx.Module):
         mask: Bool[Array, " n"] | None = None,
         after_layer: AfterLayer | None = None,
     ) -> Float[Array, "n f"]:
-        """What the last block puts out, flat."""
+        """Return the flattened output of the last block."""
         if self.context is None:
             mask = jnp.ones(len(x), bool) if mask is None else mask
             return self.blocks(x, mask, after_layer)[0]
@@ -75,6 +79,7 @@ class Conv4(eqx.Module):
         for layer, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
             values, mean, variance = convolve(x, kernel, mask, pixels=layer == 0)
             scale = jax.lax.rsqrt(jnp.maximum(variance, 0) + EPSILON)  # E[x²] - E[x]² may round below 0
+            scale = scale if self.log_scales is None else scale * jnp.exp(self.log_scales[layer])
             found.append((scale, bias - mean * scale))
             x = self.activate(values, found[-1], layer, after_layer)
         return x.reshape(len(x), -1), tuple(found)
@@ -117,7 +122,8 @@ class Conv4(eqx.Module):
     @property
     def layer_sizes(self) -> tuple[int, ...]:
         """Units of each layer."""
-        return (*(bias.shape[-1] for bias in self.biases), self.head_bias.shape[-1])
+        biases = (*self.biases, *([] if self.head_bias is None else [self.head_bias]))
+        return tuple(bias.shape[-1] for bias in biases)
 
     @property
     def head(self) -> tuple[Any, Any]:
@@ -128,7 +134,13 @@ class Conv4(eqx.Module):
         """The net's structure with values[l] in place of each parameter of layer l."""
         *blocks, head = values
         parts = (tuple(blocks), tuple(blocks), head, head)
-        return eqx.tree_at(lambda net: (net.kernels, net.biases, net.head_weight, net.head_bias), self, parts)
+        net = eqx.tree_at(lambda net: (net.kernels, net.biases, net.head_weight, net.head_bias), self, parts)
+        return net if self.log_scales is None else eqx.tree_at(lambda net: net.log_scales, net, tuple(blocks))
+
+    @property
+    def film(self) -> tuple[Any, ...]:
+        """Shift, and logarithm of the scale if it is learned, of each block's channels after normalisation."""
+        return self.biases, self.log_scales
 
 
 def convolve(
@@ -176,6 +188,9 @@ class Conv4Net:
     softplus: float = 0.0
     """κ of the activation softplus(κx)/κ, which is smooth; 0 for ReLU."""
 
+    channel_scales: bool = False
+    """Learn a positive scale of each channel after normalisation, beside the bias."""
+
     def validation_errors(self) -> list[str]:
         """List the problems of the settings, one line each.
 
@@ -202,6 +217,7 @@ class Conv4Net:
             tuple(jnp.zeros(size) for size in widths),
             xavier(head_key, (num_features, spec.y_dim), num_features + spec.y_dim),
             jnp.zeros(spec.y_dim),
+            tuple(jnp.zeros(size) for size in widths) if self.channel_scales else None,
             statistics=self.statistics,
             softplus=self.softplus,
         )

@@ -9,6 +9,7 @@ Layers are those of the exported form (`nets/predictors.py` `PlainLayers`): norm
 ReLU, of images after 2×2 max pooling, follows each layer.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from metagrove.losses import masked_mean
 from metagrove.nets.convolution import im2col
 from metagrove.nets.max_pool import max_pool
 
@@ -25,7 +25,12 @@ Factors = tuple[Float[Array, "_ _"], Float[Array, "_ _"]]
 
 
 def kronecker_factors(
-    net: Any, x: Float[Array, "n ..."], mask: Bool[Array, " n"], log_likelihood: Callable[[Array], Float[Array, " n"]]
+    net: Any,
+    x: Float[Array, "n ..."],
+    mask: Bool[Array, " n"],
+    log_likelihood: Callable[[Array], Float[Array, " n"]],
+    *,
+    positions: int = 0,
 ) -> list[Factors]:
     """Compute Ω and Γ of every layer.
 
@@ -34,6 +39,7 @@ def kronecker_factors(
         x: Inputs.
         mask: False for padded rows.
         log_likelihood: Maps the net's predictions to log p(yᵢ | xᵢ) of each row, its targets drawn from the model.
+        positions: Estimate Ω of a convolution from about so many positions of each image, on a grid; 0 for all.
 
     Returns:
         The factors of each layer.
@@ -52,7 +58,7 @@ def kronecker_factors(
     shapes = jax.eval_shape(lambda: run(None)[1])
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     grads, values = jax.grad(run, has_aux=True)(zeros)
-    return [layer_factors(a, grads[i], mask) for i, a in enumerate(layer_inputs(x, values))]
+    return [layer_factors(a, grads[i], mask, positions) for i, a in enumerate(layer_inputs(x, values))]
 
 
 def layer_inputs(x: Float[Array, "n ..."], values: dict[int, Array]) -> list[Array]:
@@ -65,15 +71,30 @@ def layer_inputs(x: Float[Array, "n ..."], values: dict[int, Array]) -> list[Arr
     return inputs
 
 
-def layer_factors(a: Float[Array, "n ..."], d: Float[Array, "n ..."], mask: Bool[Array, " n"]) -> Factors:
+def layer_factors(
+    a: Float[Array, "n ..."], d: Float[Array, "n ..."], mask: Bool[Array, " n"], positions: int
+) -> Factors:
     """Compute Ω and Γ of one layer from its inputs and the gradients by its outputs."""
-    rows = im2col(a, 3) if a.ndim == 4 else a[:, None, None]
-    rows = rows.reshape(len(a), -1, rows.shape[-1])
-    rows = jnp.concatenate([rows, jnp.ones((*rows.shape[:2], 1))], axis=-1)
-    d = d.reshape(len(a), -1, d.shape[-1])
-    omega = masked_mean(jnp.einsum("npi,npj->nij", rows, rows), mask)
-    gamma = masked_mean(jnp.einsum("npi,npj->nij", d, d), mask) / d.shape[1]
-    return omega, gamma
+    rows, d = (im2col(a, 3), d) if a.ndim == 4 else (a[:, None, None], d[:, None, None])
+    height, width = d.shape[1:3]
+    share = mask / jnp.maximum(mask.sum(), 1)
+    every = max(1, round(math.sqrt(height * width / positions))) if positions else 1
+    rows = rows[:, every // 2 :: every, every // 2 :: every]
+    of_rows = jnp.repeat(share, rows.shape[1] * rows.shape[2])[:, None] * (height * width / math.prod(rows.shape[1:3]))
+    rows = rows.reshape(len(of_rows), -1)
+    sums, count = (of_rows * rows).sum(0), jnp.full((1, 1), float(height * width))
+    omega = jnp.block([[gram(jnp.sqrt(of_rows) * rows), sums[:, None]], [sums[None], count]])
+    of_d = jnp.repeat(jnp.sqrt(share / (height * width)), height * width)[:, None]
+    return omega, gram(of_d * d.reshape(len(of_d), -1))
+
+
+@jax.custom_vjp
+def gram(rows: Float[Array, "n i"]) -> Float[Array, "i i"]:
+    """Compute Xᵀ X; its derivative is one product, X (G + Gᵀ), and not two."""
+    return rows.T @ rows
+
+
+gram.defvjp(lambda rows: (rows.T @ rows, rows), lambda rows, g: (rows @ (g + g.T),))
 
 
 def log_determinant(factors: list[Factors], damping: float) -> Float[Array, ""]:

@@ -46,6 +46,11 @@ def require_layers(net: Any, who: str) -> Any:
     return net
 
 
+def adapted_mask(net: Any) -> Any:
+    """Which arrays of a net inner steps adapt, a tree of booleans: its own `adapted_mask`, or all floating-point."""
+    return getattr(net, "adapted_mask", None) or jax.tree.map(eqx.is_inexact_array, net)
+
+
 def without_head(net: Any, who: str) -> Any:
     """Remove the parameters of the last layer, for a learner that classifies by comparing features."""
     if require_layers(net, who).layer_sizes[-1] < 2:

@@ -13,6 +13,8 @@ from metagrove.nets.layers import AfterLayer, activation, require_relu
 from metagrove.nets.predictors import PlainLayers
 from metagrove.task import Spec
 
+__all__ = ["MLP", "MLPNet"]
+
 
 class MLP(eqx.Module):
     """Multilayer perceptron, applied to every row of a set independently; the mask is ignored."""
@@ -70,12 +72,17 @@ class MLP(eqx.Module):
     @property
     def layer_sizes(self) -> tuple[int, ...]:
         """Number of units of each layer."""
-        return tuple(bias.shape[-1] for bias in self.biases)
+        return tuple(bias.shape[-1] for bias in self.biases if bias is not None)
 
     @property
     def head(self) -> tuple[Any, Any]:
         """Parameters of the last layer."""
         return self.weights[-1], self.biases[-1]
+
+    @property
+    def film(self) -> tuple[Any, ...]:
+        """Shifts of the hidden layers."""
+        return self.biases[:-1]
 
     def by_layer(self, values: tuple[Any, ...]) -> "MLP":
         """Return the net's structure with values[l] in place of each parameter of layer l."""

@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from metagrove.learner import Predictor
-from metagrove.nets.layers import AfterLayer
+from metagrove.nets.few_shot import learning_rates, start_head
+from metagrove.nets.layers import AfterLayer, adapted_mask
 from metagrove.nets.predictors import PlainLayers, plain_layers
+from metagrove.task import Examples
 
 ModulationForm = Literal["film", "sigmoid", "softmax"]
 
@@ -26,7 +27,8 @@ def code_sizes(net: Any, form: ModulationForm) -> list[int]:
 class Modulated(eqx.Module):
     """Predictor: a net whose hidden layers are modulated by τ_l before their activation."""
 
-    net: Predictor
+    net: Any
+    """A layered net."""
     codes: tuple[Float[Array, " _"], ...]
     form: ModulationForm = eqx.field(static=True)
 
@@ -40,8 +42,24 @@ class Modulated(eqx.Module):
     @property
     def adapted_mask(self) -> "Modulated":
         """Inner steps adapt the net and leave the codes unchanged."""
-        arrays = jax.tree.map(eqx.is_inexact_array, self)
-        return eqx.tree_at(lambda mask: mask.codes, arrays, replace=(False,) * len(self.codes))
+        codes = (False,) * len(self.codes)
+        return eqx.tree_at(lambda mask: (mask.net, mask.codes), self, (adapted_mask(self.net), codes))
+
+    @property
+    def head(self) -> tuple[Any, Any]:
+        """The last layer's parameters."""
+        net: Any = self.net
+        return net.head
+
+    def start_head(self, support: Examples, after_layer: AfterLayer | None = None) -> "Modulated":
+        """The last layer is set from features of the modulated layers."""
+        del after_layer  # what wraps a net this deep is not wrapped again
+        return eqx.tree_at(lambda net: net.net, self, start_head(self.net, support, self.modulate))
+
+    def rates(self) -> "Modulated | None":
+        """Those of the net."""
+        rates = learning_rates(self.net)
+        return None if rates is None else eqx.tree_at(lambda net: net.net, self, rates)
 
     def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
         """A code scales and shifts each unit: (x W + b) ∘ s + t = x (W ∘ s) + (b ∘ s + t)."""
@@ -70,7 +88,7 @@ def modulate(values: Float[Array, "n ..."], code: Float[Array, " _"], form: Modu
 
 
 def scale_and_shift(code: Float[Array, " _"], form: ModulationForm) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
-    """What a code does to each unit, as `modulate` does it to values."""
+    """Return the scale and shift of each unit that a code implies, as applied by `modulate`."""
     if form == "film":
         gamma, beta = jnp.split(code, 2)
         return 1 + gamma, beta

@@ -1,4 +1,4 @@
-"""Batch normalisation of rows by the weighted mean and variance of a set, or by moments that were found before.
+"""Batch normalisation of rows by the weighted mean and variance of a set, or by given moments.
 
 m = Σᵢ wᵢ xᵢ / Σᵢ wᵢ,   v = Σᵢ wᵢ (xᵢ - m)² / Σᵢ wᵢ,   y = scale ∘ (x - m) / √(v + ε) + shift
 """

@@ -1,10 +1,10 @@
-"""What a predictor, or a net in it, may offer beyond being called; `serve` and `evaluate` ask for nothing else.
+"""Optional interfaces of a predictor, or of a net in it; `serve` and `evaluation` rely on no others.
 
 - `bind_support`: it normalises by statistics of a set, and says how it takes those of a support set;
 - `std`: it knows the standard deviation of its predictions;
 - `as_layers`: it can be written as plain layers x W + b, for use without this package.
 
-A person's own net has a capability as soon as it has the method.
+A user's own net has a capability as soon as it has the method.
 """
 
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -102,7 +102,7 @@ def plain_layers(predictor: Any, after_layer: AfterLayer | None = None) -> Plain
 
 
 def no_layers(predictor: Any) -> InputError:
-    """What is said of a predictor that has no plain layers."""
+    """Return the error for a predictor that has no plain layers."""
     return InputError(
         f"{type(predictor).__name__} cannot be written as plain layers: export serves the package's nets for tables, "
         "and Conv4 by methods whose answer is that of one net, or ProtoNet's"

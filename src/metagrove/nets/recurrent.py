@@ -96,7 +96,7 @@ class BidirectionalLSTM(eqx.Module):
 
 
 UNROLL = 5
-"""Rows per iteration of the compiled loop, so that a handful of rows becomes straight-line code."""
+"""Rows per step of the compiled loop, so that a handful of rows becomes straight-line code."""
 
 
 def read(

@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,8 +22,10 @@ from metagrove.own.clusters import choose_clusters
 from metagrove.serve.calibrate import calibrate, calibrate_predictions
 from metagrove.serve.run import Run, load
 from metagrove.sources.tables import Tables, open_tables
+from metagrove.tables.csv_text import csv_text
 from metagrove.tables.read import from_frame
 from metagrove.tables.settings import TableData
+from metagrove.training import folders
 from metagrove.training.loop import train as train_into
 
 __all__ = ["train_own"]
@@ -51,6 +53,13 @@ class Job:
     command: str = ""
     workers: int = 1
     """Number of trainings at a time, of clusters to select from and of baselines."""
+
+
+def divide_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Divide settings into those of the tables and those of the run."""
+    names = {field.name for field in dataclasses.fields(TableData)} - {"tasks", "target"}
+    of_tables = {key: as_tuple(key, value) for key, value in settings.items() if key in names}
+    return of_tables, {key: value for key, value in settings.items() if key not in names}
 
 
 def train_own(
@@ -95,9 +104,7 @@ def train_own(
         >>> import metagrove as mg
         >>> run = mg.train_own("sensors.csv", task_column="sensor", target="y")  # doctest: +SKIP
     """
-    data_names = {field.name for field in dataclasses.fields(TableData)} - {"tasks", "target"}
-    data_settings = {key: as_tuple(key, value) for key, value in settings.items() if key in data_names}
-    others = {key: value for key, value in settings.items() if key not in data_names}
+    data_settings, others = divide_settings(settings)
     folder = Path(out) if out is not None else default_own_folder(learner, settings.get("seed", 0))
     path = tasks if isinstance(tasks, str | Path) else save_table(tasks, folder, resume=resume)
     data = TableData(tasks=str(path), target=as_tuple("target", target), **data_settings)
@@ -115,8 +122,7 @@ def train_own(
         command="metagrove.train_own(...)",
         workers=workers,
     )
-    run = run_job(job, print_note)
-    if run is None:
+    if (run := run_job(job, print_note)) is None:
         raise KeyboardInterrupt
     return run
 
@@ -141,10 +147,10 @@ def save_table(frame: Any, folder: Path, *, resume: bool) -> Path:
         raise InputError(f"{folder} already holds a run: continue it (resume=True), or choose another folder (out=...)")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with path.open("w", encoding="utf-8", newline="") as file:
+        with files.open_atomically(path) as file:
             writer = csv.writer(file)
-            writer.writerow(table.columns)
-            writer.writerows(zip(*(cells.tolist() for cells in table.columns.values()), strict=True))
+            writer.writerow(map(csv_text, table.columns))
+            writer.writerows(zip(*(map(csv_text, cells.tolist()) for cells in table.columns.values()), strict=True))
     except OSError as error:
         raise files.save_error(path, error) from error
     return path
@@ -225,7 +231,7 @@ def rates(config: Config) -> str:
 def is_config_of(folder: Path, config: Config) -> bool:
     """Whether a run folder was begun with this config."""
     path = folder / "run.json"
-    return path.exists() and files.read_json(path)["config"] == json.loads(json.dumps(to_json(config)))
+    return path.exists() and folders.read_run(path).config == json.loads(json.dumps(to_json(config)))
 
 
 def remove_run(folder: Path) -> None:
@@ -252,8 +258,8 @@ def measure_baselines(run: Run, also: tuple[str, ...], *, serve: bool, note: Not
 def find_clusters(job: Job, note: Note) -> Config | None:
     """Use the clusters of the run to resume, or select them for a new run."""
     if job.resume and (job.folder / "run.json").exists():
-        stored = files.read_json(job.folder / "run.json")
-        learner = learner_from_json(stored["config"]["learner"], file_format=stored["format"])
+        stored = folders.read_run(job.folder / "run.json")
+        learner = learner_from_json(stored.config.get("learner", {}), file_format=stored.format)
         return job.config.with_settings(clusters=learner.clusters)
     num_tasks = len(job.config.source.task_names("train"))
     return choose_clusters(job.config, cluster_candidates(num_tasks), note, job.workers)

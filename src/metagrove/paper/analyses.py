@@ -1,4 +1,4 @@
-"""What `metagrove reproduce` runs beside experiments: studies that measure trained runs instead of scoring them."""
+"""Studies of `metagrove reproduce` that measure trained runs instead of scoring them."""
 
 from collections.abc import Callable
 from pathlib import Path

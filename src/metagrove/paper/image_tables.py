@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from metagrove.files import Json
-from metagrove.paper.experiments.mini_imagenet import REMARKS
 from metagrove.paper.results import ExperimentResult, RowResult
 from metagrove.training.scores import FamilySummary, paired_difference
 
@@ -34,22 +33,6 @@ def accuracies(result: ExperimentResult) -> list[list[str]]:
             ]
         )
     return [heading, *rows]
-
-
-def mini_imagenet(result: ExperimentResult) -> list[list[str]]:
-    """Accuracy of every method with the setting that was selected, the paper's, and a remark on the paper's."""
-    heading, *rows = accuracies(result)
-    table = [[*heading[:1], "here", "paper", heading[-1], "selected of two", "remark on the paper's value"]]
-    for row, cells in zip(result.rows, rows, strict=True):
-        search = row.search
-        picked = "" if search is None else describe_settings(search.candidates[search.chosen].settings)
-        table.append([*cells, picked, REMARKS.get(row.label, "")])
-    return table
-
-
-def describe_settings(settings: Json) -> str:
-    """Settings in words, as flags without dashes."""
-    return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in settings.items()) or "as published"
 
 
 def chosen(result: ExperimentResult) -> list[list[str]]:

@@ -5,11 +5,11 @@ import statistics
 from pathlib import Path
 
 from metagrove import files
-from metagrove.config.encoding import from_json
+from metagrove.config.encoding import from_json, to_json
 from metagrove.files import Json
 from metagrove.paper.experiments import Row
-from metagrove.paper.results import ExperimentResult, RowResult, SearchRecord, SeedResult, read_result
-from metagrove.paper.trainings import ExperimentContext, finished, plain_data, run_of, search_file
+from metagrove.paper.results import ExperimentResult, RowResult, SearchRecord, SeedResult, Trial, read_result
+from metagrove.paper.trainings import ExperimentContext, finished, finished_trials, plain_data, run_of, search_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,15 +18,17 @@ class Kept:
 
     place: ExperimentContext
     rows: dict[str, RowResult]
-    """By label."""
-    file_format: int
+    """By label, their configs in the present format."""
+    trials: dict[str, list[Trial]]
+    """Of rows that were not trained, by label."""
 
     @classmethod
     def read(cls, path: Path, place: ExperimentContext) -> "Kept":
         """Read a result file, if there is one, and restore the records of its searches."""
         stored: Json = read_result(path) if path.exists() else {"format": files.FORMAT, "rows": []}
         result = files.from_json(ExperimentResult, stored) if path.exists() else None
-        kept = cls(place, {row.label: row for row in result.rows} if result else {}, stored["format"])
+        rows = [in_present_format(row, stored["format"]) for row in result.rows] if result else []
+        kept = cls(place, {row.label: row for row in rows}, result.trials if result else {})
         for row in place.experiment.rows:
             kept._restore_search(row)
         return kept
@@ -36,8 +38,15 @@ class Kept:
         seeds = tuple(seed for seed in row.seeds if self._of_seed(row, seed) is None)
         return [dataclasses.replace(row, seeds=seeds)] if seeds else []
 
-    def merge(self, rows: list[Row], evaluated: list[RowResult]) -> list[RowResult]:
-        """The rows of an experiment in its order: what was evaluated now, and else what the result had."""
+    def merge(self, rows: list[Row], evaluated: list[RowResult], *, complete: bool) -> list[RowResult]:
+        """The rows of an experiment in its order: what was evaluated now, and else what the result had.
+
+        Args:
+            rows: Rows of the experiment.
+            evaluated: Those that were evaluated now, with the seeds that were.
+            complete: Whether all rows are trained. If not, what was measured with other settings stays until a
+                training replaces it.
+        """
         new = {row.label: row for row in evaluated}
         merged = []
         for row in rows:
@@ -45,7 +54,20 @@ class Kept:
             seeds = [one for seed in row.seeds if (one := fresh.get(seed) or self._of_seed(row, seed)) is not None]
             if seeds:
                 merged.append(with_seeds(new.get(row.label) or self.rows[row.label], seeds))
-        return merged
+            elif not complete and row.label in self.rows:
+                merged.append(self.rows[row.label])
+        labels = {row.label for row in rows}
+        return merged + [one for label, one in self.rows.items() if not (complete or label in labels)]
+
+    def trials_of(self, rows: list[Row], trained: list[RowResult]) -> dict[str, list[Trial]]:
+        """The candidates of the rows that are not trained: those trained here, and else what the result had."""
+        labels = {row.label for row in trained}
+        found = {
+            row.label: finished_trials(row, self.place) or self.trials.get(row.label, [])
+            for row in rows
+            if row.label not in labels
+        }
+        return {label: trials for label, trials in found.items() if trials}
 
     def _of_seed(self, row: Row, seed: int) -> SeedResult | None:
         """The stored result of a seed, if it is one of the same settings on the same test tasks."""
@@ -56,7 +78,7 @@ class Kept:
         if (stored.test_seed, stored.evaluation.num_tasks) != (self.place.experiment.test_seed, tasks):
             return None
         config, folder, _ = run_of(row, seed, self.place)
-        same = from_json(stored.config, file_format=self.file_format) == config
+        same = from_json(stored.config, file_format=files.FORMAT) == config
         return stored if same and not finished(folder, config) else None
 
     def _seeds(self, row: Row) -> list[SeedResult]:
@@ -78,8 +100,18 @@ class Kept:
             files.write_json(path, {"format": files.FORMAT, **files.as_json(record)})
 
 
+def in_present_format(row: RowResult, file_format: int) -> RowResult:
+    """The row with its configs in the format of files that are written now, as the whole result will be."""
+    if file_format == files.FORMAT:
+        return row
+    seeds = [
+        dataclasses.replace(one, config=to_json(from_json(one.config, file_format=file_format))) for one in row.seeds
+    ]
+    return dataclasses.replace(row, seeds=seeds)
+
+
 def stored_search(record: SearchRecord) -> list:
-    """What identifies a search: preset, settings of all candidates, of their trainings, and the candidates."""
+    """Identity of a search: preset, settings of all candidates, of their trainings, and the candidates."""
     return [record.preset, record.base, record.trial, [one.settings for one in record.candidates]]
 
 

@@ -11,7 +11,7 @@ from metagrove.config.presets import preset
 from metagrove.config.registry import unknown_name
 from metagrove.config.settings import setting_names
 from metagrove.errors import InputError, MetagroveError
-from metagrove.paper.evaluations import evaluate_rows
+from metagrove.paper.evaluations import evaluate_rows, with_measures_of_release
 from metagrove.paper.experiments import EXPERIMENTS, Experiment, Row, budget_of
 from metagrove.paper.kept import Kept
 from metagrove.paper.names import display_name
@@ -59,10 +59,17 @@ def reproduce(
         command = f"metagrove reproduce {name}" + ("" if budget == "paper" else f" --budget {budget}")
         command += ("" if size is None else f" --size {size}") + ("" if train else " --no-train")
         result = evaluate(trained if only == "*" else [], place, command)
-        result = dataclasses.replace(result, rows=kept[name].merge(rows[name], result.rows)) if only == "*" else result
-        results.append(result)
         if only == "*":
+            merged = kept[name].merge(rows[name], result.rows, complete=train)
+            trials = kept[name].trials_of(rows[name], merged)
+            by_label = {row.label: row for row in rows[name]}
+            measured = [
+                with_measures_of_release(by_label[one.label], one, place) if one.label in by_label else one
+                for one in merged
+            ]
+            result = dataclasses.replace(result, rows=measured, trials=trials)
             write_result(result, place, out, release)
+        results.append(result)
     return results
 
 
@@ -82,8 +89,8 @@ def prepared(budget: str, size: int | None) -> list[str]:
     """Return the names of the experiments whose data is prepared, and print those that are skipped."""
     found = []
     for name in EXPERIMENTS:
-        place = context_of(name, budget, size)
         try:
+            place = context_of(name, budget, size)
             for row in place.experiment.rows:
                 _ = run_of(row, row.seeds[0], without_search(place))[0].source.checksums
         except MetagroveError as error:
@@ -100,10 +107,12 @@ def without_search(place: ExperimentContext) -> ExperimentContext:
 
 def evaluate(rows: list[Row], place: ExperimentContext, command: str) -> ExperimentResult:
     """Evaluate rows and return the result of the experiment."""
-    about = {"about": place.experiment.about, "remark": place.experiment.remark}
-    provenance = folders.provenance(command)
     return ExperimentResult(
-        experiment=place.folder.name, **about, provenance=provenance, rows=evaluate_rows(rows, place)
+        experiment=place.folder.name,
+        about=place.experiment.about,
+        remark=place.experiment.remark,
+        provenance=folders.provenance(command),
+        rows=evaluate_rows(rows, place),
     )
 
 

@@ -4,7 +4,8 @@ import dataclasses
 import json
 from pathlib import Path
 
-from metagrove.evaluation.summaries import StreamStory
+from metagrove.evaluation.hierarchy import HierarchyMeasures
+from metagrove.evaluation.summaries import StreamSummary
 from metagrove.files import FLAT, OMIT_NONE, Json
 from metagrove.losses import best_of
 from metagrove.training.records import ValidationRecord
@@ -59,7 +60,9 @@ class SeedResult:
     """Score of each test task by family, if the experiment stores them."""
     data: dict[str, str] | None = dataclasses.field(default=None, metadata=OMIT_NONE)
     """Checksums of the stored data."""
-    stream: StreamStory | None = dataclasses.field(metadata=FLAT)
+    stream: StreamSummary | None = dataclasses.field(metadata=FLAT)
+    hierarchy: HierarchyMeasures | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    """Whether the clusters matter, of a learner with clusters."""
     checkpoint: Json
     parameters: int
     meta_steps: int
@@ -104,8 +107,23 @@ class ExperimentResult:
     remark: str = ""
     provenance: Json
     rows: list[RowResult]
+    trials: dict[str, list[Trial]] = dataclasses.field(default_factory=dict)
+    """Candidates trained so far of rows that are not trained yet, by label."""
 
 
 def read_result(path: Path) -> Json:
     """Read a result of any version, without checking its format and checksum."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    result = json.loads(path.read_text(encoding="utf-8"))
+    for row in result.get("rows", []):
+        for seed in row.get("seeds") or []:
+            complete(seed)
+    return result
+
+
+def complete(seed: Json) -> None:
+    """Add what the first results did not have: the value of each family after the chosen number of inner steps."""
+    for name in ("evaluation", "evaluation_4000"):
+        steps = seed.get(name, {}).get("steps")
+        for family in seed.get(name, {}).get("by_family", {}).values():
+            if "value" not in family:
+                family |= {"value": family["by_step"][steps], "value_ci95": family["ci95"][steps]}

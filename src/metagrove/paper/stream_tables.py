@@ -3,7 +3,7 @@
 import numpy as np
 
 from metagrove.evaluation.arrivals import Detections
-from metagrove.evaluation.summaries import StreamStory
+from metagrove.evaluation.summaries import StreamSummary
 from metagrove.evaluation.transfer import ReportedGrowth
 from metagrove.files import Json
 from metagrove.paper.results import ExperimentResult, SeedResult
@@ -31,7 +31,7 @@ def errors(result: ExperimentResult) -> list[list[str]]:
     return [heading, *rows]
 
 
-def stream_of(seed: SeedResult) -> StreamStory:
+def stream_of(seed: SeedResult) -> StreamSummary:
     """Return growth and transfer of a run on a stream."""
     assert seed.stream is not None
     return seed.stream

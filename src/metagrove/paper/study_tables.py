@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from metagrove.files import from_json
+from metagrove.paper.cells import decimals, with_ci
 from metagrove.paper.experiments import EXPERIMENTS, Row
 from metagrove.paper.image_tables import average_ci95
 from metagrove.paper.results import ExperimentResult, RowResult, read_result
@@ -68,10 +69,11 @@ class Study:
         return [heading, *lines]
 
 
-def over_seeds(row: Row, result: RowResult, digits: int) -> str:
+def over_seeds(row: Row, result: RowResult, digits: int | None = None) -> str:
     """Mean and standard deviation over seeds, and how many there are of how many."""
     count = len(result.seeds)
     of = "" if count >= len(row.seeds) else f" of {len(row.seeds)}"
+    digits = decimals(result.mean_over_seeds) if digits is None else digits
     std = "" if result.sd_over_seeds is None else f" ± {result.sd_over_seeds:.{digits}f}"
     return f"{result.mean_over_seeds:.{digits}f}{std} ({count}{of})"
 
@@ -90,8 +92,8 @@ def errors(study: Study) -> Cells:
         one = result.chosen
         found = one.evaluation.clustering
         return [
-            over_seeds(row, result, 3),
-            f"{one.evaluation.value:.3f} ± {one.evaluation.value_ci95:.3f}",
+            over_seeds(row, result),
+            with_ci(one.evaluation.value, one.evaluation.value_ci95),
             "" if one.median is None else f"{one.median:.4f}",
             *difference_cells(result, reference, 3),
             f"{one.parameters:,}",
@@ -113,8 +115,7 @@ def difference_cells(result: RowResult, reference: RowResult | None, digits: int
 
 def table1_seeds(study: Study) -> Cells:
     """Table 1 over seeds: each method against HSML at the same number of points."""
-    of_paper = ("HSML, 5-shot", "HSML, 10-shot")
-    references = {row.preset: result for row, result in study.rows() if row.label in of_paper}
+    references = {row.label: result for row, result in study.rows()}
     heading = ["", "paper", "mean of seeds ± std", "one seed ± CI over tasks", "median over tasks"]
     heading += ["minus HSML ± CI over seeds", "more than seeds?"]
 
@@ -122,10 +123,10 @@ def table1_seeds(study: Study) -> Cells:
         one = result.chosen
         return [
             row.paper or "",
-            over_seeds(row, result, 3),
-            f"{one.evaluation.value:.3f} ± {one.evaluation.value_ci95:.3f}",
+            over_seeds(row, result),
+            with_ci(one.evaluation.value, one.evaluation.value_ci95),
             "" if one.median is None else f"{one.median:.4f}",
-            *difference_cells(result, references.get(row.preset.removesuffix("-best")), 3),
+            *difference_cells(result, references[f"HSML, {row.label.rsplit(', ', 1)[1]}"], 3),
         ]
 
     return study.table(heading, cells)
@@ -151,6 +152,29 @@ def accuracies(study: Study) -> Cells:
     return study.table(heading, cells)
 
 
+def options(study: Study) -> Cells:
+    """Additions on images: accuracy on training, validation and test classes, and the difference to the first row."""
+    heading = ["", "training classes, at the end", "validation", "test ± CI over tasks", "mean of seeds ± std"]
+    heading += ["minus the first row ± CI", "inner steps at test", "parameters", "cluster NMI"]
+
+    def cells(row: Row, result: RowResult) -> list[str]:
+        one = result.chosen
+        paired, found = one.paired_difference, one.evaluation.clustering
+        seen = (one.final_training or {}).get("accuracy")
+        return [
+            "" if seen is None else f"{seen:.1f}",
+            f"{one.checkpoint['validation']['value']:.1f}",
+            f"{one.evaluation.value:.2f} ± {average_ci95(one.evaluation.by_family):.2f}",
+            over_seeds(row, result, 2),
+            "" if paired.to == row.label else f"{paired.difference:+.2f} ± {paired.ci95:.2f}",
+            str(one.evaluation.steps),
+            f"{one.parameters:,}",
+            "" if found is None else f"{found.nmi:.2f}",
+        ]
+
+    return study.table(heading, cells)
+
+
 def clusters(study: Study) -> Cells:
     """Numbers of clusters: score, parameters, and whether the clusters were used at all."""
     reference = study.first()
@@ -162,8 +186,8 @@ def clusters(study: Study) -> Cells:
         one = result.chosen
         paired = one.paired_difference
         return [
-            over_seeds(row, result, digits),
-            f"{one.evaluation.value:.{digits}f} ± {one.evaluation.value_ci95:.{digits}f}",
+            over_seeds(row, result, 2 if study.size else None),
+            with_ci(one.evaluation.value, one.evaluation.value_ci95, digits=2 if study.size else None),
             row.paper or "",
             "" if result is reference else f"{paired.difference:+.{digits}f} ± {paired.ci95:.{digits}f}",
             f"{one.parameters:,}",
@@ -206,7 +230,7 @@ def streams(study: Study) -> Cells:
         told = [one.stream for one in result.seeds if one.stream is not None]
         moved = [one.transfer for one in told if one.transfer is not None]
         return [
-            over_seeds(row, result, 3),
+            over_seeds(row, result),
             ", ".join(str(tuple(one.clusters or ())) for one in told),
             ", ".join(signed(one.backward) for one in moved),
             ", ".join(signed(one.forgetting) for one in moved),
@@ -217,7 +241,7 @@ def streams(study: Study) -> Cells:
 
 
 def longer(study: Study) -> Cells:
-    """What 10,000 meta-steps change, for two rows that also have that budget, with cosine decay in both."""
+    """Table of the effect of 10,000 meta-steps, for two rows that also have that budget, with cosine decay in both."""
     labels = ("MAML, falling step, 1-shot", "HSML (clusters first), falling step, 1-shot")
     few = {row.label: result for row, result in study.rows() if result}
     many_study = dataclasses.replace(study, budget="small").read(study.results) if study.results else study

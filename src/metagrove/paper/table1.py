@@ -1,6 +1,7 @@
 """Tables of the experiment table1: every method on functions."""
 
-from metagrove.paper.results import ExperimentResult, RowResult
+from metagrove.paper.cells import error, with_ci
+from metagrove.paper.results import DifferenceTo, ExperimentResult, RowResult
 
 Cells = list[list[str]]
 
@@ -28,7 +29,7 @@ def errors(result: ExperimentResult) -> Cells:
 def short(result: ExperimentResult) -> Cells:
     """Error at 5 points of the methods of the paper's table 1, of HSML-A, and of the neural process, for the README."""
     heading, *rows = errors(result)
-    chosen = ("MAML", "Meta-SGD", "MT-Net", "MUMOMAML", "Neural process", "HSML", "HSML (ours)")
+    chosen = ("MAML", "Meta-SGD", "MT-Net", "MUMOMAML", "Neural process", "HSML", "HSML (ours)", "HSML-E", "Grove")
     return [heading[:4], *(row[:4] for row in rows if row[0] in chosen)]
 
 
@@ -44,9 +45,15 @@ def by_method(result: ExperimentResult) -> dict[str, dict[str, RowResult]]:
 def cells_of(row: RowResult, lowest: float) -> list[str]:
     """Format the paper's value, the value measured here, and the difference to HSML."""
     one, paired = row.chosen.evaluation, row.chosen.paired_difference
-    value = f"{one.value:.3f} ± {one.value_ci95:.3f}"
-    difference = "" if paired.ci95 == 0 else f"{paired.difference:+.3f} ± {paired.ci95:.3f}"
+    value = with_ci(one.value, one.value_ci95)
+    to_hsml = is_to_hsml(paired) and paired.ci95 > 0
+    difference = f"{paired.difference:+.3f} ± {paired.ci95:.3f}" if to_hsml else ""
     return [row.paper or "", f"**{value}**" if one.value == lowest else value, difference]
+
+
+def is_to_hsml(paired: DifferenceTo) -> bool:
+    """Whether a paired difference is to HSML; a row that was evaluated without HSML's runs has another reference."""
+    return paired.to in {f"HSML, {shots}" for shots in SHOTS}
 
 
 def by_family(result: ExperimentResult) -> Cells:
@@ -58,8 +65,10 @@ def by_family(result: ExperimentResult) -> Cells:
             row, one = [f"{method}, {shots}"], of_shots.chosen
             for family in families:
                 paired = one.paired_difference.by_family[family]
-                difference = f" ({paired.difference:+.3f} ± {paired.ci95:.3f})" if paired.ci95 else ""
-                row.append(f"{one.evaluation.by_family[family].by_step[one.evaluation.steps]:.3f}{difference}")
+                to_hsml = is_to_hsml(one.paired_difference) and paired.ci95 > 0
+                difference = f" ({paired.difference:+.3f} ± {paired.ci95:.3f})" if to_hsml else ""
+                value = one.evaluation.by_family[family].by_step[one.evaluation.steps]
+                row.append(f"{error(value)}{difference}")
             rows.append(row)
     return [["", *families], *rows]
 

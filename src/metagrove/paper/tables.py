@@ -9,7 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from metagrove.files import Json, from_json
-from metagrove.paper import claims, image_tables, method_tables, own_tables, stream_tables, study_tables, table1
+from metagrove.paper import (
+    claims,
+    hierarchy_tables,
+    image_tables,
+    method_tables,
+    mini_imagenet_table,
+    own_tables,
+    scaling_tables,
+    stream_tables,
+    study_tables,
+    table1,
+)
+from metagrove.paper.cells import error, with_ci
 from metagrove.paper.names import display_name
 from metagrove.paper.results import ExperimentResult, read_result
 from metagrove.paper.study_tables import Study
@@ -36,15 +48,15 @@ def toy(result: ExperimentResult) -> Cells:
     rows = []
     for row in result.rows:
         many, few = row.chosen.evaluation, row.chosen.evaluation_4000
-        std = f" ± {row.sd_over_seeds:.3f} ({len(row.seeds)})" if row.sd_over_seeds is not None else " (1)"
+        mean, std = row.mean_over_seeds, row.sd_over_seeds
         rows.append(
             [
                 row.label,
                 row.paper or "",
-                f"{few.value:.3f} ± {few.value_ci95:.3f}",
-                f"{many.value:.3f} ± {many.value_ci95:.3f}",
-                f"{row.mean_over_seeds:.3f}{std}",
-                f"{many.by_step[5]:.3f} / {many.by_step[10]:.3f}",
+                with_ci(few.value, few.value_ci95),
+                with_ci(many.value, many.value_ci95),
+                f"{error(mean) if std is None else with_ci(mean, std)} ({len(row.seeds)})",
+                f"{error(many.by_step[5])} / {error(many.by_step[10])}" if len(many.by_step) > 10 else "no inner steps",
                 f"{many.clustering.nmi:.2f}" if many.clustering else "",
             ]
         )
@@ -56,7 +68,7 @@ def by_family(result: ExperimentResult) -> Cells:
     best = {row.label: row.chosen.evaluation for row in result.rows}
     families = next(iter(best.values())).by_family
     return [["", *families]] + [
-        [label, *(f"{one.by_family[family].by_step[one.steps]:.3f}" for family in families)]
+        [label, *(error(one.by_family[family].by_step[one.steps]) for family in families)]
         for label, one in best.items()
     ]
 
@@ -112,6 +124,9 @@ def image_statistics(result: Json) -> Cells:
 EXPERIMENT_TABLES: dict[str, tuple[str, Callable[[ExperimentResult], Cells]]] = {
     "toy": ("toy", toy),
     "toy-by-family": ("toy", by_family),
+    "hierarchy": ("toy", hierarchy_tables.errors),
+    "hierarchy-measures": ("toy", hierarchy_tables.measures),
+    "hierarchy-goals": ("toy", hierarchy_tables.goals),
     "table1": ("table1", table1.errors),
     "table1-short": ("table1", table1.short),
     "table1-by-family": ("table1", table1.by_family),
@@ -122,7 +137,7 @@ EXPERIMENT_TABLES: dict[str, tuple[str, Callable[[ExperimentResult], Cells]]] = 
     "table2-cost": ("table2-small-32", image_tables.costs),
     "table2-curves": ("table2-small-32", image_tables.curves),
     "each-alone": ("each-alone-small-32", image_tables.alone),
-    "mini-imagenet": ("mini-imagenet-small-32", image_tables.mini_imagenet),
+    "mini-imagenet-small": ("mini-imagenet-small-32", image_tables.accuracies),
     "continual-toy": ("continual-toy", stream_tables.errors),
     "continual-toy-growth": ("continual-toy", stream_tables.events),
     "continual-toy-transfer": ("continual-toy", stream_tables.transfers),
@@ -151,11 +166,15 @@ BENCHMARK_TABLES: dict[str, tuple[str, Callable[[Json], Cells]]] = {
     "method-costs": ("benchmark-methods", method_tables.costs),
     "method-cost-goals": ("benchmark-methods", method_tables.cost_goals),
     "calibration": ("calibration", method_tables.calibration),
+    "coverage": ("coverage", method_tables.coverage),
+    "evidence-cost": ("benchmark-evidence", method_tables.evidence_cost),
     "own-speed": ("benchmark-own", own_tables.speed),
     "toy-speed": ("benchmark-toy", speed),
     "toy-scale": ("benchmark-toy", scale),
 }
 """Tables of results written by the scripts in benchmarks/."""
+BENCHMARKS = {"benchmark-methods": "benchmarks/methods.py"}
+"""Scripts whose result may be missing: they need an idle machine."""
 
 STUDY_TABLES: dict[str, tuple[Study, Callable[[Study], Cells]]] = {
     "ablations": (Study("ablations"), study_tables.errors),
@@ -165,12 +184,16 @@ STUDY_TABLES: dict[str, tuple[Study, Callable[[Study], Cells]]] = {
     "aggregators": (Study("aggregators"), study_tables.errors),
     "aggregators-images": (Study("aggregators-images", size=32), study_tables.accuracies),
     "leave-one-out": (Study("leave-one-out", size=32), study_tables.leave_one_out),
+    "image-options": (Study("image-options", budget="trials", size=32), study_tables.options),
+    "image-combination": (Study("image-combination", budget="small", size=32), study_tables.options),
     "each-alone-studies": (Study("each-alone", size=32), study_tables.accuracies),
     "table1-seeds": (Study("table1", budget="paper"), study_tables.table1_seeds),
     "table2-studies": (Study("table2", size=32), study_tables.accuracies),
     "continual-toy-return": (Study("continual-toy-return"), study_tables.streams),
     "continual-images-studies": (Study("continual-images", size=32), study_tables.accuracies),
     "longer": (Study("table2", size=32), study_tables.longer),
+    "mini-imagenet": (Study("mini-imagenet", size=32), mini_imagenet_table.methods),
+    "mini-imagenet-trials": (Study("mini-imagenet", size=32), mini_imagenet_table.trials),
 }
 """Tables of experiments that show every row, also what is not trained yet."""
 THEORY_TABLES: dict[str, Callable[[TheoryResult], Cells]] = {
@@ -182,6 +205,13 @@ THEORY_TABLES: dict[str, Callable[[TheoryResult], Cells]] = {
     "theory-softplus": theory_tables.softplus,
 }
 """Tables of results/theory.json."""
+SCALING_TABLES: dict[str, Callable[[Path], Cells]] = {
+    "scaling-targets": scaling_tables.targets,
+    "scaling-devices": scaling_tables.devices,
+    "scaling-operations": scaling_tables.operations,
+    "scaling-recomputing": scaling_tables.recomputing,
+}
+"""Tables of docs/scaling.md, which also say what is not measured yet."""
 CLAIM_TABLES = {f"claims-{part}": part for part in claims.PARTS}
 """Tables of the paper's claims, by part of the paper."""
 
@@ -203,9 +233,13 @@ def cells_of(name: str, results: Path) -> Cells:
         return make_of_study(study.read(results))
     if name in THEORY_TABLES:
         return THEORY_TABLES[name](from_json(TheoryResult, read_result(results / "theory.json")))
+    if name in SCALING_TABLES:
+        return SCALING_TABLES[name](results)
     if name in CLAIM_TABLES:
         return claims.table(CLAIM_TABLES[name], results)
     file, make_of_json = BENCHMARK_TABLES[name]
+    if not (results / f"{file}.json").exists() and file in BENCHMARKS:
+        return [["not measured yet"], [f"`python {BENCHMARKS[file]} --out results/{file}.json`"]]
     return make_of_json(read_result(results / f"{file}.json"))
 
 

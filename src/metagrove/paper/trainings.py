@@ -16,7 +16,7 @@ from metagrove.files import Json
 from metagrove.losses import best_of, metric_of
 from metagrove.paper.experiments import Budget, Experiment, Row, Search, Settings
 from metagrove.paper.results import SearchRecord, Trial
-from metagrove.serve.run import default_folder
+from metagrove.serve.train import default_folder
 from metagrove.training import folders
 from metagrove.training.jobs import TrainJob
 from metagrove.training.records import BestCheckpoint
@@ -144,6 +144,15 @@ def trial_of(search: Search, index: int, place: ExperimentContext, diverged: Col
         return Trial(settings)
     best = files.from_json(BestCheckpoint, files.read_json(folder / "best.json"))
     return Trial(settings, best.validation, last_of(folder)["seconds"])
+
+
+def finished_trials(row: Row, place: ExperimentContext) -> list[Trial]:
+    """Return the candidates of a row's search whose short training is complete."""
+    if row.search is None or place.budget.trial is None:
+        return []
+    left = {job.folder for job in trial_jobs(row.search, place)}
+    indices = range(len(row.search.candidates))
+    return [trial_of(row.search, i, place, ()) for i in indices if trial_folder(row.search, i, place) not in left]
 
 
 def last_of(folder: Path) -> Json:

@@ -4,17 +4,22 @@ An archive is read sequentially, twice: once to list its members and once to rea
 tar file of many gigabytes supports no random access, so any other order would be far slower.
 """
 
+import bz2
 import contextlib
 import dataclasses
+import gzip
 import lzma
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Generator, Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
+from metagrove.pools.limits import DEFAULT, Limits, SmallReads, read_member
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif")
 TABLES = frozenset(
@@ -25,7 +30,11 @@ TABLES = frozenset(
     }
 )
 """Files of the official archives that hold class labels, bounding boxes and splits."""
-UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
+UNREADABLE = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError),
+    *(ValueError, KeyError, IndexError, OverflowError, RuntimeError, NotImplementedError, struct.error, AttributeError),
+)
+"""What the libraries raise of damaged archives."""
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 """Compression methods that a zip file may use."""
 ENCRYPTED = 1
@@ -58,10 +67,10 @@ class Listing:
         return rows
 
 
-def listing(source: Path) -> Listing:
+def listing(source: Path, limits: Limits = DEFAULT) -> Listing:
     """List the images, tables and other files of a source without decoding any image."""
     images, tables, others = [], {}, 0
-    for path, content in members(source, is_table):
+    for path, content in members(source, is_table, limits):
         if content is not None:
             tables[path] = content.decode("utf-8", "replace")
         elif is_image(path):
@@ -71,9 +80,9 @@ def listing(source: Path) -> Listing:
     return Listing(tuple(sorted(set(images))), tables, others)
 
 
-def contents(source: Path, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
+def contents(source: Path, wanted: Collection[str], limits: Limits = DEFAULT) -> Iterator[tuple[str, bytes]]:
     """Yield the path and content of each selected file, in the order of the source."""
-    with contextlib.closing(members(source, lambda path: path in wanted)) as found:
+    with contextlib.closing(members(source, lambda path: path in wanted, limits)) as found:
         for path, content in found:
             if content is not None:
                 yield path, content
@@ -94,10 +103,14 @@ def is_hidden(path: str) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))
 
 
-def members(source: Path, want: Want) -> Members:
-    """Yield the path of each regular file of a source, and its content if `want(path)` is true."""
+def members(source: Path, want: Want, limits: Limits) -> Members:
+    """Yield the path of each regular file of a source, and its content if `want(path)` is true.
+
+    Raises:
+        InputError: The source cannot be read, or is larger than the limits, as it declares or as it turns out.
+    """
     try:
-        yield from reader(source)(source, want)
+        yield from reader(source)(source, want, limits)
     except InputError:
         raise
     except UNREADABLE as error:
@@ -107,41 +120,67 @@ def members(source: Path, want: Want) -> Members:
         ) from error
 
 
-def reader(source: Path) -> Callable[[Path, Want], Members]:
+def reader(source: Path) -> Callable[[Path, Want, Limits], Members]:
     """Return the function that reads this kind of source: a folder, a tar file or a zip file."""
     if not source.exists():
         raise InputError(f"{source} does not exist: --from takes a folder of images, a tar (also .gz) or a zip")
     if source.is_dir():
         return folder_members
-    if tarfile.is_tarfile(source):
+    if not source.is_file():
+        raise InputError(f"{source} is not a plain file: --from takes a folder of images, a tar (also .gz) or a zip")
+    if opener_of(source) is not None:
         return tar_members
     if zipfile.is_zipfile(source):
         return zip_members
     raise InputError(f"{source} is neither a folder nor a tar nor a zip, or is damaged: download it again")
 
 
-def folder_members(source: Path, want: Want) -> Members:
+def folder_members(source: Path, want: Want, limits: Limits) -> Members:
     """Yield the files below a folder, sorted by path."""
     for file in sorted(source.rglob("*")):
         if file.is_file():
             path = printable(file.relative_to(source).as_posix())
-            yield path, file.read_bytes() if want(path) else None
+            content = None
+            if want(path):
+                limits.refuse_large(source, path, file.stat().st_size)
+                with file.open("rb") as opened:
+                    content = read_member(opened, limits, source, path)
+            yield path, content
 
 
-def tar_members(source: Path, want: Want) -> Members:
+def opener_of(source: Path, limits: Limits = DEFAULT) -> Callable[..., Any] | None:
+    """What opens a tar file, by how it is compressed; None if it is none. No more than a header is read."""
+    for opener in (gzip.open, bz2.open, lzma.open, open):
+        with contextlib.suppress(*UNREADABLE, InputError), opener(source, "rb") as file:
+            small_reads(file, source, limits).close()
+            return opener
+    return None
+
+
+def small_reads(file: Any, source: Path, limits: Limits) -> tarfile.TarFile:
+    """Open a tar file of which no more is read at once than the limits allow."""
+    guarded: Any = SmallReads(file, source, limits)
+    return tarfile.open(fileobj=guarded, mode="r:")
+
+
+def tar_members(source: Path, want: Want, limits: Limits) -> Members:
     """Yield the files of a tar file, compressed or not."""
-    with tarfile.open(source) as tar:
+    opener, total = opener_of(source, limits) or open, 0
+    with opener(source, "rb") as file, small_reads(file, source, limits) as tar:
         for member in tar:
             path = inner_path(member.name, source)
             if not (member.isfile() or member.isdir()):
                 refuse_link(member.name, source)
             if member.isfile():
-                file = tar.extractfile(member) if want(path) else None
-                yield path, None if file is None else file.read()
+                wanted = want(path)
+                total = limits.add(total, member.size, source, path, wanted=wanted)
+                opened = tar.extractfile(member) if wanted else None
+                yield path, None if opened is None else read_member(opened, limits, source, path)
 
 
-def zip_members(source: Path, want: Want) -> Members:
+def zip_members(source: Path, want: Want, limits: Limits) -> Members:
     """Yield the files of a zip file."""
+    total = 0
     with zipfile.ZipFile(source) as archive:
         for member in archive.infolist():
             path = inner_path(member.filename, source)
@@ -149,26 +188,32 @@ def zip_members(source: Path, want: Want) -> Members:
                 refuse_link(member.filename, source)
             if member.flag_bits & ENCRYPTED or member.compress_type not in COMPRESSIONS:
                 raise InputError(
-                    f"{source} holds {path!r}, which is encrypted or uses an unsupported compression method: extract "
-                    "it and pass the folder"
+                    f"{source} holds {quoted(path)}, which is encrypted or uses an unsupported compression method: "
+                    "extract it and pass the folder"
                 )
-            if not member.is_dir():
-                yield path, archive.read(member) if want(path) else None
+            if member.is_dir():
+                continue
+            wanted, content = want(path), None
+            total = limits.add(total, member.file_size, source, path, wanted=wanted)
+            if wanted:
+                with archive.open(member) as opened:
+                    content = read_member(opened, limits, source, path)
+            yield path, content
 
 
 def inner_path(path: str, source: Path) -> str:
     """Normalise the path of a member; a path that leads out of the archive is rejected."""
     parts = PurePosixPath(path).parts
     if path.startswith("/") or ".." in parts:
-        raise InputError(f"{source} holds {printable(path)!r}, a path that leads out of it: use another archive")
+        raise InputError(f"{source} holds {quoted(printable(path))}, a path that leads out of it: use another archive")
     return printable("/".join(parts))
 
 
 def refuse_link(path: str, source: Path) -> None:
     """Reject a link or a device among the members of an archive."""
     raise InputError(
-        f"{source} holds {printable(path)!r}, which is a link or a device, not a file: pack the images themselves "
-        "(tar --dereference)"
+        f"{source} holds {quoted(printable(path))}, which is a link or a device, not a file: pack the images "
+        "themselves (tar --dereference)"
     )
 
 

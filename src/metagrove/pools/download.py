@@ -8,13 +8,13 @@ from typing import Any, cast
 import pooch
 import requests
 import urllib3
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from metagrove import files
 from metagrove.errors import InputError
 from metagrove.pools.official import Official
 from metagrove.pools.pool import file_sha256
+from metagrove.terminal import TerminalConsole
 
 RECORD = "checksums.json"
 CHUNK = 1 << 20
@@ -59,14 +59,15 @@ def by_hand(name: str, official: Official) -> str:
 
 def recorded(folder: Path) -> dict[str, str]:
     """Read the checksums of files that have no published one."""
-    return files.read_json(folder / RECORD)["files"] if (folder / RECORD).exists() else {}
+    found = files.read_json(folder / RECORD).get("files") if (folder / RECORD).exists() else {}
+    return found if isinstance(found, dict) else {}
 
 
 def record(folder: Path, file: str) -> None:
     """Record the checksum of a downloaded file and report it."""
     checksum = f"sha256:{file_sha256(folder / file)}"
     files.write_json(folder / RECORD, {"format": 1, "files": {**recorded(folder), file: checksum}})
-    Console(stderr=True).print(
+    TerminalConsole(stderr=True).print(
         f"no checksum of {file} is published; recorded {checksum} in {folder / RECORD}", soft_wrap=True
     )
 
@@ -109,7 +110,7 @@ class Resuming:
         """Write the body after the first `had` bytes, undecoded: some servers label a .tar.gz as gzip-encoded."""
         length = response.headers.get("Content-Length")
         columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-        console = Console(stderr=True)
+        console = TerminalConsole(stderr=True)
         with (
             self.part.open("ab" if had else "wb") as file,
             Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,

@@ -4,18 +4,23 @@ images.npy   (n, size, size, 3) uint8, the images of a class stored contiguously
 index.json   name, size, classes in order with their meta-split and number of images, checksums, origin
 """
 
+import contextlib
 import dataclasses
 import hashlib
+import itertools
+import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from metagrove import files
 from metagrove.errors import InputError, RunError
+from metagrove.files import Json
 
 SPLITS = ("train", "validation", "test")
+OLD = ".old"
+"""Ending of a pool that is put aside for a moment while another takes its place."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +31,16 @@ class ImageClass:
     split: str
     start: int
     count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolIndex:
+    """index.json, with notes on how the pool was prepared."""
+
+    name: str
+    sha256: str
+    classes: tuple[ImageClass, ...]
+    about: dict[str, object] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +59,7 @@ def folder_of(name: str, size: int, data: Path) -> Path:
     return data / f"{name}-{size}"
 
 
-def write(
-    folder: Path, name: str, images: np.ndarray, classes: list[tuple[str, str, int]], about: dict[str, Any]
-) -> None:
+def write(folder: Path, name: str, images: np.ndarray, classes: list[tuple[str, str, int]], about: Json) -> None:
     """Write both files into an existing folder; `classes` are (name, split, count) in the order of the images."""
     stored = create(folder, len(images), images.shape[1])
     stored[:] = images
@@ -64,7 +77,7 @@ def create(folder: Path, count: int, size: int) -> np.memmap:
     return np.lib.format.open_memmap(folder / "images.npy", mode="w+", dtype=np.uint8, shape=(count, size, size, 3))
 
 
-def seal(folder: Path, name: str, classes: list[tuple[str, str, int]], about: dict[str, Any]) -> None:
+def seal(folder: Path, name: str, classes: list[tuple[str, str, int]], about: Json) -> None:
     """Write index.json for the images.npy in the same folder."""
     entries, start = [], 0
     for class_name, split, count in classes:
@@ -84,22 +97,36 @@ def read(name: str, size: int, data: Path) -> Pool:
         RunError: If the pool is damaged.
     """
     folder = folder_of(name, size, data)
+    restore(folder.with_name(f".{folder.name}{OLD}"))
     if not (folder / "index.json").exists():
         raise InputError(
             f"no pool {name!r} of {size} pixels in {data}: prepare it with `metagrove data prepare {name} --from "
             f"FOLDER_OR_ARCHIVE --size {size}`, and see `metagrove data list`"
         )
-    index = files.read_json(folder / "index.json")
+    index = files.read_record(PoolIndex, folder / "index.json", needs=("name", "sha256", "classes"))
+    path = folder / "images.npy"
+    if path.exists() and not path.is_file():
+        raise RunError(f"{path} is not a plain file: prepare {name} again")
     try:
-        images = np.load(folder / "images.npy", mmap_mode="r")
-    except (OSError, ValueError, EOFError) as error:
-        raise RunError(f"{folder / 'images.npy'} cannot be read ({error}): prepare {name} again") from error
-    classes = tuple(ImageClass(**entry) for entry in index["classes"])
-    if images.shape != (sum(one.count for one in classes), size, size, 3) or images.dtype != np.uint8:
-        raise RunError(
-            f"{folder / 'images.npy'} has shape {images.shape}, which differs from its index: prepare it again"
-        )
-    return Pool(index["name"], size, classes, images, index["sha256"])
+        images = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError, OverflowError) as error:
+        raise RunError(f"{path} cannot be read ({str(error)[:200]}): prepare {name} again") from error
+    if images.shape != (sum(one.count for one in index.classes), size, size, 3) or images.dtype != np.uint8:
+        raise RunError(f"{path} has shape {images.shape}, which differs from its index: prepare it again")
+    starts = [0, *itertools.accumulate(one.count for one in index.classes)]
+    if any((one.start, one.split in SPLITS) != (at, True) for one, at in zip(index.classes, starts, strict=False)):
+        raise RunError(f"{folder / 'index.json'} has classes that do not fit its images: prepare it again")
+    return Pool(index.name, size, index.classes, images, index.sha256)
+
+
+def restore(aside: Path) -> None:
+    """Put a pool back that was put aside by a process that was killed before the new one was in place."""
+    folder = aside.with_name(aside.name[1:].removesuffix(OLD))
+    with contextlib.suppress(OSError):
+        if aside.is_dir() and not folder.exists():
+            os.replace(aside, folder)
+        elif aside.is_dir():
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def prepared(data: Path) -> list[tuple[str, int]]:
@@ -132,7 +159,7 @@ def describe(pool: Pool) -> str:
 
 def notes(folder: Path) -> list[str]:
     """Describe how a pool was prepared, one line per fact."""
-    about = files.read_json(folder / "index.json")["about"]
+    about = files.read_record(PoolIndex, folder / "index.json").about
     return [f"{key.replace('_', ' ')}: {value}" for key, value in about.items()]
 
 

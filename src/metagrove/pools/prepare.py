@@ -13,17 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import PIL
-from rich.console import Console
 from rich.progress import Progress
 
 from metagrove.errors import InputError
-from metagrove.files import save_error
+from metagrove.files import TEMPORARY, hold, remove_abandoned, save_error
 from metagrove.pools import archive, pool
 from metagrove.pools.image import decode
+from metagrove.pools.limits import DEFAULT, Limits
 from metagrove.pools.official import OFFICIAL
 from metagrove.pools.plan import PAPER, Planned, Rules, plan, raise_problems
+from metagrove.terminal import TerminalConsole
 
 MAX_SIZE = 1024
+OLD = pool.OLD
 
 
 def prepare(
@@ -37,6 +39,7 @@ def prepare(
     splits: tuple[float, float, float] = (64.0, 16.0, 20.0),
     seed: int = 0,
     force: bool = False,
+    limits: Limits = DEFAULT,
 ) -> Path:
     """Prepare a pool of images from a folder, a tar file or a zip file.
 
@@ -50,6 +53,7 @@ def prepare(
         splits: Proportions of training, validation and test classes, if the source defines no split.
         seed: Random seed of that split.
         force: Replace an existing pool.
+        limits: How large the source and its images may be.
 
     Returns:
         The folder of the pool.
@@ -60,8 +64,9 @@ def prepare(
     """
     rules = Rules(min_images, ways, splits, seed)
     folder = pool.folder_of(name, size, data)
+    remove_half_pools(data)
     check(name, size, folder, force)
-    found = archive.listing(source)
+    found = archive.listing(source, limits)
     classes, how = plan(name, source, found, rules)
     about = {
         "source": source.name,
@@ -70,7 +75,7 @@ def prepare(
         "other_files_ignored": found.others,
     }
     with new_folder(folder) as temporary:
-        fill(temporary, source, size, classes)
+        fill(temporary, source, size, classes, limits)
         pool.seal(temporary, name, [(one.name, one.split, len(one.images)) for one in classes], about)
     return folder
 
@@ -98,18 +103,19 @@ def check(name: str, size: int, folder: Path, force: bool) -> None:
         raise InputError(f"{folder} exists already: --force replaces it, another --size or name keeps both")
 
 
-def fill(folder: Path, source: Path, size: int, classes: list[Planned]) -> None:
+def fill(folder: Path, source: Path, size: int, classes: list[Planned], limits: Limits) -> None:
     """Decode every image into its row of images.npy; report all unreadable images at once."""
     rows = {image.path: (row, image.box) for row, image in enumerate(p for one in classes for p in one.images)}
     images = pool.create(folder, len(rows), size)
     missing, problems = set(rows), []
     with progress(len(rows)) as step:
-        for path, content in archive.contents(source, rows):
+        for path, content in archive.contents(source, rows, limits):
             row, box = rows[path]
             try:
-                images[row] = decode(content, size, box)
+                images[row] = decode(content, size, box, limits)
             except Exception as error:  # a damaged image makes Pillow raise nearly anything
-                problems.append(f"{path} is not a readable image ({str(error).splitlines()[0]})")
+                reason = (str(error) or type(error).__name__).splitlines()[0]
+                problems.append(f"{path} is not a readable image ({reason[:200]})")
             missing.discard(path)
             step()
     images.flush()
@@ -119,7 +125,7 @@ def fill(folder: Path, source: Path, size: int, classes: list[Planned]) -> None:
 @contextlib.contextmanager
 def progress(total: int) -> Iterator:
     """Show a progress bar on a terminal; yield a function to call after each image."""
-    console = Console(stderr=True)
+    console = TerminalConsole(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("images", total=total)
         yield lambda: bar.advance(task)
@@ -130,7 +136,9 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder that replaces `folder` on success and is deleted on failure."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=TEMPORARY))
+        descriptor = os.open(temporary, os.O_RDONLY) if hasattr(os, "O_DIRECTORY") else None
+        lock = None if descriptor is None else hold(descriptor)
     except OSError as error:
         raise save_error(folder, error) from error
     try:
@@ -141,6 +149,16 @@ def new_folder(folder: Path) -> Iterator[Path]:
         raise save_error(folder, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        for one in (descriptor, lock):
+            if one is not None:
+                os.close(one)
+
+
+def remove_half_pools(data: Path) -> None:
+    """Remove what killed preparations left behind; a pool that one of them had just put aside comes back."""
+    for aside in list(data.glob(f".*{OLD}")):
+        pool.restore(aside)
+    remove_abandoned(data)
 
 
 def move_into_place(temporary: Path, folder: Path) -> None:
@@ -148,7 +166,8 @@ def move_into_place(temporary: Path, folder: Path) -> None:
     if not folder.exists():
         os.replace(temporary, folder)
         return
-    aside = temporary.with_name(f"{temporary.name}.old")
+    aside = folder.with_name(f".{folder.name}{OLD}")
+    shutil.rmtree(aside, ignore_errors=True)
     os.replace(folder, aside)
     try:
         os.replace(temporary, folder)

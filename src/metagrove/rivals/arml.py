@@ -25,6 +25,8 @@ from metagrove.nets.linear import Linear, xavier
 from metagrove.nets.recurrent import RecurrentAggregator
 from metagrove.task import Examples, Spec
 
+__all__ = ["ARML"]
+
 
 class Graph(eqx.Module):
     """Vertices of the knowledge graph, and the weights of edges and propagation."""
@@ -101,7 +103,7 @@ class ARML(GradientLearner):
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> ARMLMeta:
         keys = jax.random.split(key, 7)
-        net = self.net(spec, key=keys[0])
+        net = self.make_net(spec, key=keys[0])
         example_net, dim = make_example_net(spec, self.example_dim, key=keys[1])
         soft = isinstance(example_net, Linear)
         return ARMLMeta(

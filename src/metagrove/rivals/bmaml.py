@@ -10,7 +10,7 @@ posterior: Gaussian noise of precision γ, Gaussian weights of precision λ, Gam
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -22,8 +22,10 @@ from metagrove.errors import check_at_least_one
 from metagrove.inner import GradientLearner, UpdateRule, clipped, descend, squared_distance
 from metagrove.learner import Info, Predictor
 from metagrove.losses import cross_entropy
-from metagrove.nets.ensemble import AbstractEnsemble
+from metagrove.nets.ensemble import AbstractEnsemble, map_members
 from metagrove.task import Examples, Spec, Task, join
+
+__all__ = ["BMAML", "Particles", "squared_distances", "stein_direction"]
 
 
 class Particles(AbstractEnsemble):
@@ -42,6 +44,8 @@ class BMAML(GradientLearner):
 
     From Bayesian Model-Agnostic Meta-Learning (Yoon et al. 2018). The prediction is the mean over particles.
     """
+
+    takes: ClassVar[tuple[str, ...]] = ()
 
     inner_lr: float = 0.03
     """Inner learning rate (α), the step along φ."""
@@ -112,11 +116,12 @@ class BMAML(GradientLearner):
         params, static = eqx.partition(particles, eqx.is_inexact_array)
 
         def minus_log_posteriors(params: Any) -> Float[Array, ""]:
-            each = eqx.filter_vmap(lambda one: self.log_posterior(one, examples))(eqx.combine(params, static))
+            each = map_members(lambda one: self.log_posterior(one, examples), eqx.combine(params, static))
             return -each.sum()
 
         rule = clipped(svgd(self.inner_lr), self.inner_clip)
-        last, path = descend(minus_log_posteriors, params, rule, steps, first_order=self.first_order)
+        how = {"first_order": self.first_order, "recompute": self.recompute_inner_steps}
+        last, path = descend(minus_log_posteriors, params, rule, steps, **how)
         return eqx.combine(last, static), Info(eqx.combine(path, static))
 
     def log_posterior(self, particle: Particles, examples: Examples) -> Float[Array, ""]:

@@ -14,7 +14,7 @@ Prior precision τ and noise precision γ are fitted to the queries of training 
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -96,15 +96,20 @@ class LLAMA(GradientLearner):
     From Recasting Gradient-Based Meta-Learning as Hierarchical Bayes (Grant et al. 2018).
     """
 
+    takes: ClassVar[tuple[str, ...]] = ()
+
     curvature_weight: float = 1e-6
     """Weight (η) of the log determinant in the meta-loss."""
     damping: float = 1e-3
     """Added to the diagonals of both Kronecker factors (λ)."""
+    curvature_positions: int = 16
+    """Estimate Ω of a convolution from about so many positions of each image; 0 for all of them."""
     initial_log_prior_precision: float = 3.0
     """Initial value of log τ."""
 
     def validation_errors(self) -> list[str]:
         wrong = [] if self.curvature_weight >= 0 else ["curvature_weight must be 0 or more"]
+        wrong += [] if self.curvature_positions >= 0 else ["curvature_positions must be 0 or more"]
         wrong += [] if self.damping > 0 else [f"damping must be positive, got {self.damping}"]
         return super().validation_errors() + wrong
 
@@ -138,7 +143,9 @@ class LLAMA(GradientLearner):
         prediction = predictor.net(query.x, query.mask)
         loss = self.loss(prediction, query.y, query.mask)
         log_likelihood = sampled_likelihood(prediction, meta.log_noise_precision, key)
-        curvature = log_determinant(kronecker_factors(predictor.net, query.x, query.mask, log_likelihood), self.damping)
+        at = {"positions": self.curvature_positions}
+        factors = kronecker_factors(predictor.net, query.x, query.mask, log_likelihood, **at)
+        curvature = log_determinant(factors, self.damping)
         metric, seen = metric_of(self.loss), {"query_loss": loss, "log_determinant": curvature}
         if metric.score is not self.loss:
             seen[metric.name] = metric.score(prediction, query.y, query.mask)

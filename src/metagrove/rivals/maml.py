@@ -2,18 +2,16 @@
 
 θᵗ⁺¹ = θᵗ - α∇L(θᵗ; support),   meta-loss L(θᵏ; query)
 
-ANIL (Raghu et al. 2020) adapts only the last layer: `--adapts head`.
+ANIL (Raghu et al. 2020) adapts only the last layer, `--adapts head`; BOIL (Oh et al. 2021) all but the last, `--adapts
+body`; Proto-MAML (Triantafillou et al. 2020) sets the last layer from class prototypes, `--head prototypes`.
 """
 
 import dataclasses
-from typing import Literal
 
-import equinox as eqx
 from jaxtyping import PRNGKeyArray
 
-from metagrove.inner import GradientLearner, trainable_mask
+from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
-from metagrove.nets.layers import require_layers
 from metagrove.task import Examples, Spec
 
 __all__ = ["MAML"]
@@ -24,7 +22,8 @@ class MAML(GradientLearner):
     """Model-agnostic meta-learning: one shared initialisation, adapted by gradient steps.
 
     From Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks (Finn et al. 2017); with `adapts="head"`
-    it is ANIL (Raghu et al. 2020). `meta` is the base net itself.
+    it is ANIL (Raghu et al. 2020), with `adapts="body"` BOIL (Oh et al. 2021), with `head="prototypes"` Proto-MAML
+    (Triantafillou et al. 2020). `meta` is the base net itself.
 
     Example:
         >>> import jax
@@ -37,17 +36,12 @@ class MAML(GradientLearner):
         (10, 1)
     """
 
-    adapts: Literal["all", "head"] = "all"
-    """Parameters that the inner steps adapt: all of them, or only the last layer (ANIL)."""
-
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Predictor:
-        net = self.net(spec, key=key)
-        return net if self.adapts == "all" else require_layers(net, "--adapts head")
+        return self.make_net(spec, key=key)
 
     def adapt(
         self, meta: Predictor, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Predictor, Info]:
         del key  # nothing here is random
-        adapts = eqx.is_inexact_array if self.adapts == "all" else trainable_mask(meta, lambda net: net.head)
-        adapted, path = self.fit(meta, support, steps, adapts=adapts)
+        adapted, path = self.fit(meta, support, steps)
         return adapted, Info(path)

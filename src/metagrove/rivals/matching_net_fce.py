@@ -20,8 +20,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.errors import check_at_least_one
 from metagrove.inner import repeat
-from metagrove.learner import Info, Learner, LossFn, NetFn
-from metagrove.losses import cross_entropy, masked_mean
+from metagrove.learner import Info, Learner, NetFn
+from metagrove.losses import LossFn, cross_entropy, masked_mean
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.layers import without_head
 from metagrove.nets.linear import Linear

@@ -9,7 +9,7 @@ update:                    θₜ = σ(f̃ₜ) θₜ₋₁ - σ(ĩₜ) ∇L
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -43,9 +43,9 @@ class Gate(eqx.Module):
         self.bias = centre + jax.random.uniform(bias_key, (), minval=-BIAS_RANGE, maxval=BIAS_RANGE)
 
     def __call__(
-        self, hidden: Float[Array, "p h"], theta: Float[Array, " p"], before: Float[Array, " p"]
+        self, hidden: Float[Array, "h p"], theta: Float[Array, " p"], before: Float[Array, " p"]
     ) -> Float[Array, " p"]:
-        return hidden @ self.weight[:-2] + self.weight[-2] * theta + self.weight[-1] * before + self.bias
+        return self.weight[:-2] @ hidden + self.weight[-2] * theta + self.weight[-1] * before + self.bias
 
 
 class MetaLSTMMeta(eqx.Module):
@@ -60,8 +60,8 @@ class MetaLSTMMeta(eqx.Module):
 class RuleState(NamedTuple):
     """State of every coordinate: that of the first LSTM, and both gates before their sigmoids."""
 
-    hidden: Float[Array, "p h"]
-    cell: Float[Array, "p h"]
+    hidden: Float[Array, "h p"]
+    cell: Float[Array, "h p"]
     forget: Float[Array, " p"]
     step: Float[Array, " p"]
 
@@ -72,6 +72,8 @@ class MetaLSTM(GradientLearner):
 
     From Optimization as a Model for Few-Shot Learning (Ravi & Larochelle 2017). It is always first-order.
     """
+
+    takes: ClassVar[tuple[str, ...]] = ("head", "adapts")
 
     inner_steps: int = 12
     """Number of updates in training, each on the whole support set."""
@@ -87,7 +89,7 @@ class MetaLSTM(GradientLearner):
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> MetaLSTMMeta:
         net_key, cell_key, forget_key, step_key = jax.random.split(key, 4)
         return MetaLSTMMeta(
-            net=self.net(spec, key=net_key),
+            net=self.make_net(spec, key=net_key),
             cell=small_cell(self.hidden_dim, key=cell_key),
             forget=Gate(self.hidden_dim, FORGET_BIAS, key=forget_key),
             step=Gate(self.hidden_dim, self.step_bias, key=step_key),
@@ -106,21 +108,46 @@ def learned_rule(meta: MetaLSTMMeta) -> UpdateRule:
 
     def init(params: Any) -> RuleState:
         num = optax.tree.size(params)
-        zeros = jnp.zeros((num, meta.cell.hidden_size))
+        zeros = jnp.zeros((meta.cell.hidden_size, num))
         return RuleState(zeros, zeros, jnp.zeros(num), jnp.zeros(num))
 
     def update(grads: Any, state: RuleState, params: Any = None, *, value: Array, **_: Any) -> tuple[Any, RuleState]:
         grad = ravel_pytree(jax.lax.stop_gradient(grads))[0]
         theta, unravel = ravel_pytree(params)
-        loss = jnp.broadcast_to(prep(jax.lax.stop_gradient(value)), (len(grad), 2))
-        inputs = jnp.concatenate([prep(grad), loss], axis=1)
-        hidden, cell = jax.vmap(meta.cell)(inputs, (state.hidden, state.cell))
-        forget = meta.forget(hidden, theta, state.forget)
-        step = meta.step(hidden, theta, state.step)
-        change = (jax.nn.sigmoid(forget) - 1) * theta - jax.nn.sigmoid(step) * grad
-        return unravel(change), RuleState(hidden, cell, forget, step)
+        change, state = coordinate_update(meta, state, theta, grad, jax.lax.stop_gradient(value))
+        return unravel(change), state
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+
+
+@jax.checkpoint
+def coordinate_update(
+    meta: MetaLSTMMeta,
+    state: RuleState,
+    theta: Float[Array, " p"],
+    grad: Float[Array, " p"],
+    loss: Float[Array, ""],
+) -> tuple[Float[Array, " p"], RuleState]:
+    """The change of every coordinate; coordinates are along the last axis, so that they are contiguous.
+
+    The backward pass computes it again, since the gates of 12 updates would need four times the memory.
+    """
+    of_loss = jnp.broadcast_to(prep(loss)[:, None], (2, len(grad)))
+    hidden, cell = lstm_step(meta.cell, jnp.concatenate([prep(grad).T, of_loss]), state.hidden, state.cell)
+    forget, step = meta.forget(hidden, theta, state.forget), meta.step(hidden, theta, state.step)
+    change = (jax.nn.sigmoid(forget) - 1) * theta - jax.nn.sigmoid(step) * grad
+    return change, RuleState(hidden, cell, forget, step)
+
+
+def lstm_step(
+    cell: eqx.nn.LSTMCell, inputs: Float[Array, "i p"], hidden: Float[Array, "h p"], memory: Float[Array, "h p"]
+) -> tuple[Float[Array, "h p"], Float[Array, "h p"]]:
+    """Apply an LSTM cell to every column."""
+    assert cell.bias is not None
+    gates = cell.weight_ih @ inputs + cell.weight_hh @ hidden + cell.bias[:, None]
+    take, keep, new, show = jnp.split(gates, 4)
+    memory = jax.nn.sigmoid(keep) * memory + jax.nn.sigmoid(take) * jnp.tanh(new)
+    return jax.nn.sigmoid(show) * jnp.tanh(memory), memory
 
 
 def prep(x: Float[Array, "*p"]) -> Float[Array, "*p 2"]:

@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -13,7 +14,8 @@ from jaxtyping import PRNGKeyArray
 
 from metagrove.inner import GradientLearner, Params
 from metagrove.learner import Info, Predictor
-from metagrove.task import Examples, Spec
+from metagrove.nets.few_shot import start_head
+from metagrove.task import Examples, Spec, unpadded
 
 __all__ = ["MetaSGD"]
 
@@ -32,9 +34,12 @@ class MetaSGD(GradientLearner):
     From Meta-SGD: Learning to Learn Quickly for Few-Shot Learning (Li et al. 2017).
     """
 
+    takes: ClassVar[tuple[str, ...]] = ("head", "adapts")
+
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> MetaSGDMeta:
-        net = self.net(spec, key=key)
-        params = eqx.filter(net, eqx.is_inexact_array)
+        net = self.make_net(spec, key=key)
+        started = start_head(net, unpadded(jnp.zeros((1, *spec.x_shape)), jnp.zeros((1, spec.y_dim))))
+        params = eqx.filter(started, self.adapted_mask(started))
         return MetaSGDMeta(net, jax.tree.map(lambda leaf: jnp.full_like(leaf, self.inner_lr), params))
 
     def adapt(

@@ -6,7 +6,7 @@ step:    [W, b]ᵗ⁺¹ = [W, b]ᵗ - α m ∘ ∇L
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from metagrove.inner import GradientLearner, trainable_mask
+from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Predictor
-from metagrove.nets.layers import AfterLayer, require_layers
+from metagrove.nets.few_shot import start_head
+from metagrove.nets.layers import AfterLayer, adapted_mask, require_layers
 from metagrove.nets.predictors import PlainLayers, plain_layers
 from metagrove.task import Examples, Spec
 
@@ -37,6 +38,21 @@ class Transformed(eqx.Module):
     def transform(self, layer: int, values: Float[Array, "..."]) -> Float[Array, "..."]:
         """A layer's values times its T."""
         return values @ self.transforms[layer]
+
+    @property
+    def adapted_mask(self) -> "Transformed":
+        """Inner steps adapt the net and leave T unchanged."""
+        transforms = (False,) * len(self.transforms)
+        return eqx.tree_at(lambda mask: (mask.net, mask.transforms), self, (adapted_mask(self.net), transforms))
+
+    def start_head(self, support: Examples, after_layer: AfterLayer | None = None) -> "Transformed":
+        """The last layer is set from features of the transformed layers."""
+        del after_layer  # what wraps a net this deep is not wrapped again
+        hook = self.transform if self.transforms else None
+        return eqx.tree_at(lambda net: net.net, self, start_head(self.net, support, hook))
+
+    def rates(self) -> None:
+        """MT-Net has an update rule of its own."""
 
     def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
         """(x W + b) T = x (W T) + b T."""
@@ -63,6 +79,8 @@ class MTNet(GradientLearner):
     `adapt` uses the expected mask σ(ζ) instead of a sample.
     """
 
+    takes: ClassVar[tuple[str, ...]] = ("head",)
+
     transform: bool = True
     """Use the transformations T; without them only the masks are learned (the paper's M-net)."""
     temperature: float = 1.0
@@ -73,9 +91,12 @@ class MTNet(GradientLearner):
         return super().validation_errors() + wrong
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> MTNetMeta:
-        net = require_layers(self.net(spec, key=key), "MT-Net")
+        net = require_layers(self.make_net(spec, key=key), "MT-Net")
         transforms = tuple(jnp.eye(size) for size in net.layer_sizes) if self.transform else ()
         return MTNetMeta(Transformed(net, transforms), tuple(jnp.zeros(size) for size in net.layer_sizes))
+
+    def base_net(self, meta: MTNetMeta) -> Any:
+        return meta.predictor.net
 
     def adapt(
         self, meta: MTNetMeta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
@@ -86,8 +107,7 @@ class MTNet(GradientLearner):
             keys = jax.random.split(key, len(meta.logits))
             masks = tuple(gumbel_mask(z, self.temperature, key=k) for z, k in zip(meta.logits, keys, strict=True))
         rule = optax.stateless(lambda grads, _: mask_units(grads, masks, -self.inner_lr))
-        adapts = trainable_mask(meta.predictor, lambda predictor: predictor.net)  # not T
-        adapted, path = self.fit(meta.predictor, support, steps, rule=rule, adapts=adapts)
+        adapted, path = self.fit(meta.predictor, support, steps, rule=rule)
         return adapted, Info(path, metrics={"units_that_adapt": jnp.concatenate(masks).mean()})
 
 

@@ -60,7 +60,7 @@ class MUMOMAML(GradientLearner):
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> MUMOMAMLMeta:
         net_key, encoder_key, code_key = jax.random.split(key, 3)
-        net = require_layers(self.net(spec, key=net_key), "MUMOMAML")
+        net = require_layers(self.make_net(spec, key=net_key), "MUMOMAML")
         sizes = code_sizes(net, self.modulation)
         code_keys = [jax.random.fold_in(code_key, layer) for layer in range(len(sizes))]
         return MUMOMAMLMeta(

@@ -9,7 +9,7 @@ fitted to the query errors of training tasks, which changes nothing else.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -21,7 +21,7 @@ from metagrove.errors import check_at_least_one
 from metagrove.inner import GradientLearner, Params, descend
 from metagrove.learner import Info, Predictor
 from metagrove.losses import cross_entropy, metric_of
-from metagrove.nets.ensemble import Ensemble
+from metagrove.nets.ensemble import Ensemble, map_members
 from metagrove.task import Examples, Spec, Task
 
 __all__ = ["PLATIPUS"]
@@ -45,6 +45,8 @@ class PLATIPUS(GradientLearner):
 
     From Probabilistic Model-Agnostic Meta-Learning (Finn et al. 2018). The prediction is the mean over samples.
     """
+
+    takes: ClassVar[tuple[str, ...]] = ()
 
     samples: int = 10
     """Number of samples at test (M)."""
@@ -74,11 +76,8 @@ class PLATIPUS(GradientLearner):
     ) -> tuple[Ensemble, Info]:
         key = jax.random.key(0) if key is None else key  # the same samples for every task
         mean = self.shifted(meta.net, support, meta.prior_rate)
-
-        def one(key: PRNGKeyArray) -> tuple[Predictor, Predictor]:
-            return self.fit(draw(mean, meta.log_prior_std, key), support, steps)
-
-        nets, paths = eqx.filter_vmap(one)(jax.random.split(key, self.samples))
+        drawn = eqx.filter_vmap(lambda one: draw(mean, meta.log_prior_std, one))(jax.random.split(key, self.samples))
+        nets, paths = map_members(lambda net: self.fit(net, support, steps), drawn)
         arrays, others = eqx.partition(paths, eqx.is_inexact_array)
         paths = eqx.combine(jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), arrays), others)
         noise = jnp.zeros(()) if meta.log_noise_precision is None else meta.log_noise_precision
@@ -104,7 +103,8 @@ class PLATIPUS(GradientLearner):
         def loss(params: Params) -> Float[Array, ""]:
             return self.loss(eqx.combine(params, fixed)(examples.x, examples.mask), examples.y, examples.mask)
 
-        last, _ = descend(loss, params, optax.sgd(rate), 1, first_order=self.first_order)
+        how = {"first_order": self.first_order, "recompute": self.recompute_inner_steps}
+        last, _ = descend(loss, params, optax.sgd(rate), 1, **how)
         return eqx.combine(last, fixed)
 
     def meta_loss(self, meta: PLATIPUSMeta, task: Task, *, key: PRNGKeyArray) -> tuple[Float[Array, ""], Info]:

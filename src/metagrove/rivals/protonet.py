@@ -12,17 +12,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.inner import repeat
-from metagrove.learner import Info, Learner, LossFn, NetFn
-from metagrove.losses import cross_entropy
+from metagrove.learner import Info, Learner, NetFn
+from metagrove.losses import LossFn, cross_entropy
 from metagrove.nets.conv4 import Conv4Net
+from metagrove.nets.few_shot import FewShotNet, num_features
 from metagrove.nets.layers import AfterLayer, without_head
 from metagrove.nets.predictors import PlainLayers, bind_support, plain_layers
+from metagrove.nets.prototypes import NEVER, SetAttention, class_prototypes, prototype_layer
 from metagrove.task import Examples, Spec
 
 __all__ = ["ProtoNet"]
-
-NEVER = -1e9
-"""Logit of a class that is absent from the support set."""
 
 
 class Prototypes(eqx.Module):
@@ -38,9 +37,8 @@ class Prototypes(eqx.Module):
 
     def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
         """The net's layers, and a last one 2 f·c - ‖c‖²: the softmax does not see the distance's other term, ‖f‖²."""
-        weight = jnp.where(self.known[None], 2 * self.centers.T, 0)
-        bias = jnp.where(self.known, -jnp.square(self.centers).sum(1), NEVER)
-        return PlainLayers((*plain_layers(self.net, after_layer).layers, (weight, bias)), classifies=True)
+        last = prototype_layer(self.centers, self.known)
+        return PlainLayers((*plain_layers(self.net, after_layer).layers, last), classifies=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,18 +53,23 @@ class ProtoNet(Learner):
     net: Conv4Net | NetFn = Conv4Net()
     """Settings of the net whose penultimate layer gives the features."""
 
+    set_attention: bool = False
+    """Let the prototypes attend to each other (FEAT)."""
+
     inner_steps: ClassVar[int] = 0
     any_ways: ClassVar[bool] = True
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Any:
-        return without_head(self.net(spec, key=key), "ProtoNet")
+        net = without_head(self.net(spec, key=key), "ProtoNet")
+        if not self.set_attention:
+            return net
+        return FewShotNet(net, attention=SetAttention(num_features(net, spec), key=jax.random.fold_in(key, 1)))
 
     def adapt(
         self, meta: Any, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Prototypes, Info]:
         del key, steps  # there is no inner loop: the path has one predictor
-        members = support.y * support.mask[:, None]
-        counts = members.sum(0)
-        centers = members.T @ meta.features(support.x, support.mask) / jnp.maximum(counts, 1)[:, None]
-        predictor = Prototypes(bind_support(meta, support), centers, counts > 0)
+        features = meta.features(support.x, support.mask)
+        centers, known = class_prototypes(features, support, getattr(meta, "attention", None))
+        predictor = Prototypes(bind_support(meta, support), centers, known)
         return predictor, Info(repeat(predictor, 1))

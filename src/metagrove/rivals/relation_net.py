@@ -9,7 +9,7 @@ each pair: a kernel on [m; f] is the sum of two kernels on m and on f.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -18,8 +18,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.errors import InputError, check_at_least_one
 from metagrove.inner import repeat
-from metagrove.learner import Info, Learner, LossFn
-from metagrove.losses import accuracy, cross_entropy, masked_mean
+from metagrove.learner import Info, Learner
+from metagrove.losses import LossFn, accuracy, cross_entropy, masked_mean
 from metagrove.nets.conv4 import affine
 from metagrove.nets.convolution import conv
 from metagrove.nets.max_pool import max_pool
@@ -187,7 +187,7 @@ class RelationNet(Learner):
         query, known = task.query, predictor.known
         scores = predictor.scores(query.x, query.mask)
         errors = jnp.where(known[None], jnp.square(scores - query.y), 0).sum(1) / jnp.maximum(known.sum(), 1)
-        seen: dict[str, Any] = {"accuracy": accuracy(jnp.where(known[None], scores, -1), query.y, query.mask)}
+        seen = {"accuracy": accuracy(jnp.where(known[None], scores, -1), query.y, query.mask)}
         return masked_mean(errors, query.mask), dataclasses.replace(info, metrics=seen)
 
 

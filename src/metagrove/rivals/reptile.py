@@ -9,7 +9,7 @@ meta-parameters and move towards those after each task by the same outer step.
 """
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -49,6 +49,8 @@ class Reptile(GradientLearner):
 
     From On First-Order Meta-Learning Algorithms (Nichol et al. 2018).
     """
+
+    takes: ClassVar[tuple[str, ...]] = ()
 
     inner_rule: Literal["sgd", "adam"] = "sgd"
     """Rule of the inner steps: SGD, or Adam with β₁ = 0 whose second moments last from task to task."""

@@ -1,6 +1,7 @@
 """Training from scratch: the baseline without meta-learning, a random net trained by Adam on the support set."""
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import optax
@@ -21,6 +22,8 @@ class Scratch(GradientLearner):
 
     One meta-step of training is enough, since `meta` is never updated.
     """
+
+    takes: ClassVar[tuple[str, ...]] = ()
 
     net: MLPNet = MLPNet(init_sd=0.3)
     """Settings of the net."""

@@ -93,10 +93,10 @@ class Dense(eqx.Module):
         """Every query stands right behind the last unmasked row."""
         place = real.sum() - self.dilation
         before = jnp.where(place >= 0, rows[jnp.maximum(place, 0)], 0)
-        return self.gated(queries, jnp.broadcast_to(before[None], queries.shape))
+        return self.gated(queries, before[None])
 
-    def gated(self, rows: Float[Array, "r c"], before: Float[Array, "r c"]) -> Float[Array, "r _"]:
-        """[X; tanh(a) ∘ σ(b)]."""
+    def gated(self, rows: Float[Array, "r c"], before: Float[Array, "b c"]) -> Float[Array, "r _"]:
+        """[X; tanh(a) ∘ σ(b)]; `before` has a row for each, or one for all."""
         a, b = jnp.split(self.now(rows) + before @ self.before, 2, axis=1)
         return jnp.concatenate([rows, jnp.tanh(a) * jax.nn.sigmoid(b)], axis=1)
 

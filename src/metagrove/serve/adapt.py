@@ -1,4 +1,4 @@
-"""`metagrove.adapt`: a run, by name or in hand, fitted to a new task."""
+"""`metagrove.adapt`: adapt a run, given by name or as an object, to a new task."""
 
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,8 @@ from numpy.typing import ArrayLike
 from metagrove.nets.predictors import Statistics
 from metagrove.serve.fitted_task import FittedTask
 from metagrove.serve.run import Run, load
+
+__all__ = ["adapt"]
 
 
 def adapt(

@@ -15,7 +15,7 @@ from metagrove.serve.calibration import (
     write_calibration,
 )
 from metagrove.serve.conformal import fit_temperature, interval_scores, task_quantile
-from metagrove.serve.known_tasks import known_tasks, real_rows, write_atlas
+from metagrove.serve.known_tasks import known_tasks, real_rows, write_index
 from metagrove.serve.run import Run, load
 from metagrove.task import Split, Task
 from metagrove.training.scores import paired_difference
@@ -51,7 +51,7 @@ def calibrate(run: Run | str | Path) -> Run:
         >>> run = mg.calibrate(mg.train(source=mg.Functions(), learner=mg.MAML()))  # doctest: +SKIP
     """
     run = run if isinstance(run, Run) else load(run)
-    write_atlas(run.alone())
+    write_index(run.alone())
     calibrate_predictions(run.alone())
     return run
 

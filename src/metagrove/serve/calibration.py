@@ -1,4 +1,4 @@
-"""How sure predictions are: intervals of values, temperature of probabilities; kept with a run as calibration.json.
+"""Calibration of predictions: intervals of values and the temperature of probabilities, stored as calibration.json.
 
 An interval is prediction ± quantile · scale(x), where the scale is one of
 
@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 
 from metagrove import files
-from metagrove.errors import InputError
-from metagrove.files import OMIT_NONE, Json
+from metagrove.errors import InputError, RunError
+from metagrove.files import OMIT_NONE
 
 __all__ = ["COVERAGE", "LEVELS", "Calibration", "TaskCalibration", "distance_to_support", "read_calibration"]
 
@@ -32,7 +32,7 @@ Scale = Literal["constant", "distance", "std"]
 
 @dataclasses.dataclass(frozen=True)
 class TaskCalibration:
-    """What one fitted task needs of its run's calibration."""
+    """Calibration of one fitted task, from that of its run."""
 
     scale: Scale = "constant"
     distance_weight: float = 0.0
@@ -105,5 +105,7 @@ def read_calibration(folder: Path) -> Calibration | None:
 @functools.lru_cache(maxsize=4)
 def _read(path: Path, written: int) -> Calibration:
     del written
-    data: Json = files.read_json(path)
-    return files.from_json(Calibration, data)
+    found = files.read_record(Calibration, path, needs=("num_tasks", "inner_steps"))
+    if found.quantiles is not None and not (found.quantiles and all(map(str.isdecimal, found.quantiles))):
+        raise RunError(f"{path} cannot be used: quantiles must be by number of support rows; calibrate again")
+    return found

@@ -1,4 +1,4 @@
-"""What is compiled for fitted tasks. Every door uses these functions, so that all give the same digits."""
+"""Compiled functions of fitted tasks. Python, estimators and commands share them and give identical results."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Split-conformal quantiles over tasks, and the temperature of probabilities; NumPy alone.
+"""Split-conformal quantiles over tasks, and the temperature of probabilities, in NumPy.
 
 Tasks are exchangeable, rows of one task are not. So every held-out task weighs the same, and the level of the quantile
 is raised until intervals that are made without a task cover the rows of that task, on average over tasks.

@@ -1,4 +1,4 @@
-"""scikit-learn's manners: `fit` adapts a run to a new task from a few rows, `predict` is for others of that task.
+"""Estimators that follow the scikit-learn API: `fit` adapts a run to a new task, `predict` serves other rows of it.
 
 Without a run they learn from those rows alone, by a ridge-penalised linear fit: the baseline for a run.
 """
@@ -19,6 +19,8 @@ from metagrove.serve.fitted_task import FittedTask
 from metagrove.serve.run import Run, load
 from metagrove.tables.read import Table
 from metagrove.tables.schema import Columns, Schema
+
+__all__ = ["FewShotClassifier", "FewShotRegressor"]
 
 
 class FewShot(BaseEstimator):

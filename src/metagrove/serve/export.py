@@ -1,4 +1,4 @@
-"""A fitted task as plain layers, for use without this package: docs/export.md has a reader in NumPy.
+"""Export of a fitted task as plain layers, for use without this package; docs/export.md has a reader in NumPy.
 
 model.json           columns, layers in order (names of arrays, activation), what the last one's numbers mean
 model-….safetensors  the arrays
@@ -8,16 +8,18 @@ Predictors say themselves how what they wrap around a net is multiplied out, so 
 """
 
 from pathlib import Path
-from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
 
 from metagrove import files
+from metagrove.files import Json
 from metagrove.nets.predictors import PlainLayers, plain_layers
 from metagrove.serve.fitted_task import FittedTask
 from metagrove.training import checkpoint
+
+__all__ = ["export"]
 
 PARTS = ("weight", "bias")
 
@@ -53,7 +55,7 @@ def export(fitted: FittedTask, folder: str | Path) -> None:
     checkpoint.save(folder, "model", arrays, description(fitted, plain))
 
 
-def description(fitted: FittedTask, plain: PlainLayers) -> dict[str, Any]:
+def description(fitted: FittedTask, plain: PlainLayers) -> Json:
     """Everything but the arrays."""
     columns = fitted.schema.to_json()
     activations = (*(plain.activations or ("relu",) * (len(plain.layers) - 1)), "none")

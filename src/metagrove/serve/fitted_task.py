@@ -1,8 +1,8 @@
-"""A run fitted to one task: what Python, the estimators and the shell commands all hold in hand.
+"""A run fitted to one task: the class that Python, the estimators and the shell commands share.
 
 Array in, array out: `predict` of an array gives an array in the net's units (of a run on tables, standardised ones),
 of a classifier log-probabilities. Table in, columns out: of a path, a DataFrame or a mapping of columns it gives a
-mapping of columns in the person's units.
+mapping of columns in the user's units.
 
 With `statistics="support"` no prediction depends on the other rows that are asked for: each row goes through the net by
 itself, and a net that normalises by statistics of a set takes those of the support set. With `statistics="query"` the
@@ -19,6 +19,7 @@ import numpy as np
 
 from metagrove import files
 from metagrove.errors import InputError
+from metagrove.files import Json
 from metagrove.learner import Predictor
 from metagrove.nets.predictors import HasStd, Statistics
 from metagrove.serve.calibration import COVERAGE, TaskCalibration
@@ -29,6 +30,8 @@ from metagrove.serve.rows import input_rows, pad, padded_size
 from metagrove.tables.schema import Schema
 from metagrove.task import Spec
 from metagrove.training import checkpoint
+
+__all__ = ["FittedTask", "refuse_not_finite"]
 
 ROWS_AT_ONCE, IMAGES_AT_ONCE = 1024, 16
 """Rows are always looked at so many at a time, filled up with zeros: one shape, compiled once."""
@@ -60,7 +63,7 @@ class FittedTask:
         ['y', 'y_lower', 'y_upper']
     """
 
-    learner: dict[str, Any]
+    learner: Json
     """The learner's settings as plain data."""
     spec: Spec
     schema: Schema
@@ -68,7 +71,7 @@ class FittedTask:
     predictor: Predictor
     support_size: int
     """Rows of the support set with its padding."""
-    about: dict[str, Any]
+    about: Json
     """The task's rows, clusters, the known tasks most like it; see `standing`."""
     ignored: tuple[str, ...] | None = ()
     """Columns that may stand in a file and are not read; None if that is any."""
@@ -250,7 +253,7 @@ class FittedTask:
             raise files.save_error(path, error) from error
         checkpoint.save(path, "adapted", self.predictor, self.to_json())
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return everything but the arrays of the predictor as plain data.
 
         Returns:
@@ -277,5 +280,5 @@ def refuse_not_finite(columns: Mapping[str, np.ndarray], queries: QueryRows) -> 
             at = int(np.flatnonzero(~np.isfinite(values))[0])
             row = at if queries.rows is None else int(queries.rows[at])
             raise InputError(
-                f"{queries.where}, row {row}: {name!r} cannot be predicted, its inputs lie too far out: mend them"
+                f"{queries.where}, row {row}: {name!r} cannot be predicted, its inputs are too large: correct them"
             )

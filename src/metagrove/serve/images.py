@@ -1,4 +1,4 @@
-"""A person's images: a support set in class folders, and new ones to be classified, some at a time."""
+"""A user's images: a support set in class folders, and query images that are read in batches."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +11,7 @@ from metagrove.errors import InputError
 from metagrove.pools.archive import IMAGE_SUFFIXES, Listing, contents, listing
 from metagrove.pools.image import decode, resized
 from metagrove.pools.layouts import class_folders
+from metagrove.pools.limits import DEFAULT, read_member
 from metagrove.task import Spec
 
 AT_ONCE = 64
@@ -41,7 +42,7 @@ def refuse_classes(classes: Sequence[str], folder: Path, ways: int) -> None:
 
 
 def list_images(folder: Path) -> Listing:
-    """What a folder (or archive) holds; it must hold images."""
+    """List the images of a folder or archive, of which there must be at least one."""
     found = listing(folder)
     if not found.images:
         raise InputError(f"{folder} holds no images: expected .jpg, .png, .bmp, .webp or .gif files")
@@ -67,7 +68,7 @@ def read_image(folder: Path, path: str, content: bytes, size: int) -> np.ndarray
     try:
         return decode(content, size).astype(np.float32) / 255
     except Exception as error:  # a damaged image makes Pillow raise nearly anything
-        raise InputError(f"{folder}/{path} cannot be read as an image ({error}): mend it or leave it out") from error
+        raise InputError(f"{folder}/{path} cannot be read as an image ({error}): replace it or leave it out") from error
 
 
 def is_image_file(path: Path) -> bool:
@@ -78,7 +79,8 @@ def is_image_file(path: Path) -> bool:
 def read_image_file(path: Path, size: int) -> np.ndarray:
     """One image by its path, values from 0 to 1."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = read_member(file, DEFAULT, path.parent, path.name)
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror})") from error
     return read_image(path.parent, path.name, content, size)

@@ -1,4 +1,4 @@
-"""Where the known tasks stand: embeddings, shares of clusters, level and slopes, and measures of novelty.
+"""Index of the known tasks: embeddings, shares of clusters, level and slopes, and measures of novelty.
 
 A new task is set against it: which known tasks it is most like, and how far out it lies compared with validation tasks,
 which training never saw either. Several measures tell of that: the distance of the embedding to the nearest centre and
@@ -16,6 +16,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from metagrove import files
+from metagrove.errors import RunError
 from metagrove.learner import Learner, Meta
 from metagrove.task import Split
 from metagrove.training import checkpoint
@@ -41,7 +43,7 @@ class TaskIndex:
     to_centers: np.ndarray | None = None  # (tasks,) distance to the nearest centre
     to_tasks: np.ndarray | None = None  # (tasks,) distance to the nearest other training task
     levels: np.ndarray | None = None  # (tasks, y_dim (1 + x_dim)) level and slopes of the support rows
-    measures: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # (tasks,) each, larger is further out
+    measures: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # (tasks,) each, larger is more unlike
     clusters: tuple[tuple[str, ...], ...] = ()
     """Of each level below the root, a description of each cluster in the columns of the tables."""
 
@@ -82,7 +84,7 @@ class TaskIndex:
         }
 
     def percentile(self, measured: Mapping[str, float]) -> float:
-        """How many of 100 tasks that are counted are less far out by the measure in which each is furthest out."""
+        """Return the out-of-distribution percentile: each task counts by the measure in which it is most extreme."""
         each = self.percentiles(measured)
         known = [self.known[name][self.counted] for name in each]
         ranks = np.stack([share_below(values, values) for values in known]).max(0)
@@ -136,21 +138,42 @@ def nearest_of(place: np.ndarray, marks: np.ndarray) -> float:
     return float(np.linalg.norm(marks - place.reshape(1, -1), axis=1).min())
 
 
-def read_atlas(folder: Path) -> TaskIndex | None:
+def read_index(folder: Path) -> TaskIndex | None:
     """The atlas of a run folder; None if it has none."""
     path = folder / "atlas.json"
     return _read(folder, path.stat().st_mtime_ns) if path.exists() else None
+
+
+def refuse_misfits(path: Path, words: Mapping[str, tuple[str, ...]], arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise a RunError if the words or the arrays are not one for each task."""
+    count = len(words["names"])
+    wrong = [name for name in WORDS if len(words[name]) != count]
+    wrong += [name for name, one in arrays.items() if name != "centers" and one.shape[:1] != (count,)]
+    if wrong:
+        raise RunError(f"{path} cannot be used: {', '.join(wrong[:3])} must have an entry for each of {count} tasks")
+
+
+@dataclasses.dataclass(frozen=True)
+class IndexRecord:
+    """atlas.json beside what it says about its arrays."""
+
+    names: tuple[str, ...]
+    families: tuple[str, ...]
+    splits: tuple[str, ...]
+    clusters: tuple[tuple[str, ...], ...] = ()
 
 
 @functools.lru_cache(maxsize=4)
 def _read(folder: Path, written: int) -> TaskIndex:
     """The atlas as it was written at that time, kept for the next task."""
     del written
-    arrays, about = checkpoint.load_arrays(folder, "atlas")
-    parts: dict[str, Any] = {name: tuple(about[name]) for name in WORDS}
+    arrays, _ = checkpoint.load_arrays(folder, "atlas")
+    about = files.read_record(IndexRecord, folder / "atlas.json", needs=WORDS)
+    parts: dict[str, Any] = {name: getattr(about, name) for name in WORDS}
+    refuse_misfits(folder / "atlas.json", parts, arrays)
     parts.update({name: arrays.get(name) for name in ARRAYS})
     measures = {name.removeprefix(MEASURES): one for name, one in arrays.items() if name.startswith(MEASURES)}
-    return TaskIndex(**parts, measures=measures, clusters=tuple(map(tuple, about.get("clusters", ()))))
+    return TaskIndex(**parts, measures=measures, clusters=about.clusters)
 
 
 def places(learner: Learner, meta: Meta, embeddings: np.ndarray) -> np.ndarray:

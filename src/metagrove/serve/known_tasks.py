@@ -1,4 +1,4 @@
-"""The index of a run's known tasks, made from their support sets and written beside the run."""
+"""Building the index of a run's known tasks from their support sets."""
 
 import dataclasses
 from typing import Any
@@ -21,7 +21,7 @@ DRAWN, DRAWN_IMAGES = 200, 60
 """Tasks of each split, of a source whose tasks have no names."""
 
 
-def write_atlas(run: Run) -> TaskIndex:
+def write_index(run: Run) -> TaskIndex:
     """Place every training and validation task, and keep that in the run folder."""
     atlas = make_atlas(run)
     arrays = {name: value for name in ARRAYS if (value := getattr(atlas, name)) is not None}

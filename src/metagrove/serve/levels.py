@@ -1,4 +1,4 @@
-"""Level and slopes of a task: what a person sees in its rows, in the person's own columns.
+"""Level and slopes of a task, in the units of the user's columns.
 
 y ≈ level + Σ_j slope_j x_j by ridge regression on encoded rows, whose inputs are 0 at the mean of the training tasks:
 the level is the target at average inputs. Known tasks are compared by it, and clusters are described by it.

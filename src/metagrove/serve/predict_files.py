@@ -1,4 +1,4 @@
-"""Predictions for a file of rows or a folder of images, written as CSV: some rows at a time, whole or not at all."""
+"""Predictions for a file of rows or a folder of images, read in batches and written atomically as CSV."""
 
 import csv
 from pathlib import Path
@@ -10,6 +10,7 @@ from metagrove.errors import InputError
 from metagrove.serve.calibration import COVERAGE
 from metagrove.serve.fitted_task import FittedTask
 from metagrove.serve.queries import QueryRows, query_pieces
+from metagrove.tables.csv_text import csv_text
 
 
 def predict_file(fitted: FittedTask, source: Path, out: Path, coverage: float = COVERAGE) -> int:
@@ -42,7 +43,7 @@ def predict_file(fitted: FittedTask, source: Path, out: Path, coverage: float = 
         for queries in query_pieces(source, fitted.spec, fitted.schema, fitted.ignored):
             columns = given_columns(fitted, queries) | fitted.columns(queries, coverage)
             if count == 0:
-                writer.writerow(columns)
+                writer.writerow(map(csv_text, columns))
             cells = [written(values) for values in columns.values()]
             writer.writerows(zip(*cells, strict=True))
             count += len(cells[0])
@@ -56,5 +57,9 @@ def given_columns(fitted: FittedTask, queries: QueryRows) -> dict[str, np.ndarra
 
 
 def written(values: np.ndarray) -> list[str]:
-    """A column's cells as text; nine digits tell every number of single precision apart."""
-    return [f"{value:.9g}" for value in values.tolist()] if values.dtype.kind == "f" else [str(v) for v in values]
+    """A column's cells as text; nine digits tell every number of single precision apart. No text is a formula."""
+    return (
+        [f"{value:.9g}" for value in values.tolist()]
+        if values.dtype.kind == "f"
+        else [csv_text(str(v)) for v in values]
+    )

@@ -1,4 +1,4 @@
-"""What a person asks predictions for (a table or a folder of images), encoded: whole, or some rows at a time."""
+"""Encoding of query rows from a table or a folder of images, at once or in batches."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Rows that a person gives: checked, and padded to a few sizes so that a new number of rows compiles nothing anew."""
+"""Validation of array inputs, and padding to a few sizes so that another number of rows does not recompile."""
 
 from collections.abc import Sequence
 from typing import TypeAlias, cast
@@ -13,7 +13,7 @@ from metagrove.serve.images import image_array, pillow_images
 from metagrove.task import Examples, Spec
 
 Inputs: TypeAlias = ArrayLike | Image | Sequence[Image]
-"""Inputs as a person gives them: an array, or Pillow images."""
+"""Inputs from the user: an array, or Pillow images."""
 
 
 def padded_size(num_rows: int) -> int:
@@ -114,7 +114,7 @@ def numeric_rows(name: str, values: ArrayLike, row_shape: tuple[int, ...]) -> np
         raise InputError(f"{name} is empty: give at least one row")
     if not np.isfinite(array).all():
         row = int(np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(1))[0])
-        raise InputError(f"{name} must be finite, row {row} is {shortened(array[row])}: drop or mend that row")
+        raise InputError(f"{name} must be finite, row {row} is {shortened(array[row])}: drop or correct that row")
     return array
 
 

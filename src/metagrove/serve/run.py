@@ -1,4 +1,4 @@
-"""Runs from Python: train or load one, adapt it to a few rows, predict."""
+"""A trained run: load it, adapt it to the support set of a new task, score it on test tasks."""
 
 import dataclasses
 import functools
@@ -9,10 +9,8 @@ from typing import Any
 import equinox as eqx
 from numpy.typing import ArrayLike
 
-from metagrove import files
 from metagrove.config.config import Config, check_config
 from metagrove.config.encoding import from_json
-from metagrove.config.presets import default_learner, preset
 from metagrove.config.registry import name_of
 from metagrove.errors import InputError
 from metagrove.files import Json
@@ -29,9 +27,9 @@ from metagrove.sources.source import Source
 from metagrove.tables.schema import Schema
 from metagrove.training import checkpoint, folders
 from metagrove.training.growth import as_grown
-from metagrove.training.loop import Callback
-from metagrove.training.loop import train as train_into
 from metagrove.training.scores import Scores, join_scores, score_tasks, test_parts
+
+__all__ = ["Run", "draws_of", "load"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,7 +237,7 @@ class Run:
 
 
 def draws_of(num_tasks: int, num_parts: int, *, again: bool) -> list[int]:
-    """How many tasks each part of a source draws; `again`: the same from each, and enough for a mean."""
+    """Return the number of tasks of each part of a source; with `again`, the same of each and enough for a mean."""
     if again:
         return [max(2, -(-num_tasks // num_parts))] * num_parts
     return [num_tasks // num_parts + (i < num_tasks % num_parts) for i in range(num_parts)]
@@ -266,72 +264,10 @@ def load(folder: str | Path, *, learner: Learner | None = None, source: Source |
         <HSML run toy-5shot-best>
     """
     path = folders.resolve(folder)
-    stored = files.read_json(path / "run.json")
-    config = from_json(stored["config"], file_format=stored["format"], learner=learner, source=source)
+    stored, best = folders.read_run(path / "run.json"), folders.read_best(path)
+    config = from_json(stored.config, file_format=stored.format, learner=learner, source=source)
     check_config(config)
-    config = as_grown(config, files.read_json(path / "best.json"))
+    config = as_grown(config, best.clusters)
     like = eqx.filter_eval_shape(functools.partial(config.learner.init, config.source.spec), key=key_for("init", 0))
     meta, about = checkpoint.load(path, "best", like)
     return Run(path, config, meta, about)
-
-
-def train(
-    config: str | Config | None = None,
-    *,
-    out: str | Path | None = None,
-    resume: bool = False,
-    learner: Learner | str | None = None,
-    source: Source | None = None,
-    callback: Callback | None = None,
-    devices: int | None = None,
-    **settings: Any,
-) -> Run:
-    """Train a learner on a source of tasks.
-
-    Args:
-        config: A preset by name (`metagrove list` shows them) or a `Config`; without one, `source` and `learner` are
-            needed, and the training has its default settings.
-        out: The run folder; by default runs/NAME-LEARNER-sSEED.
-        resume: Go on from the last checkpoint in that folder.
-        learner: A learner, or the name of one, in place of the config's.
-        source: A source of tasks, in place of the config's.
-        callback: Called with the record of each logged block: its step, its means, and its validation if there was one.
-        devices: Devices that share the tasks of a meta-step, which does not change the result; by default all there
-            are, at most one for each block of tasks (see `Training.task_blocks`).
-        **settings: Settings by their own names, as on the command line, e.g. `steps=500, clusters=(6, 3, 1)`.
-
-    Returns:
-        The trained run, at its best checkpoint by validation.
-
-    Raises:
-        InputError: A setting is unknown or cannot work; the message lists all of them.
-        DivergedError: A loss or gradient was not finite; the last good checkpoint is kept.
-        KeyboardInterrupt: Ctrl-C stopped it; the same call with `resume=True` goes on.
-
-    Example:
-        >>> import metagrove as mg
-        >>> run = mg.train("toy-quick", steps=500)  # doctest: +SKIP
-        >>> run = mg.train(source=mg.Functions(), learner=mg.MAML(), steps=500)  # doctest: +SKIP
-    """
-    name = config if isinstance(config, str) else "own"
-    whole = complete(preset(config) if isinstance(config, str) else config, learner, source).with_settings(**settings)
-    folder = Path(out) if out is not None else default_folder(name, whole)
-    command = f"metagrove.train({config!r}, ...)" if isinstance(config, str) else "metagrove.train(Config(...), ...)"
-    if not train_into(whole, folder, resume=resume, command=command, callback=callback, devices=devices):
-        raise KeyboardInterrupt
-    return load(folder, learner=whole.learner, source=whole.source)
-
-
-def complete(config: Config | None, learner: Learner | str | None, source: Source | None) -> Config:
-    """The config with another learner and source, where they are given; a new one of both, without a config."""
-    if config is None:
-        if source is None or learner is None or isinstance(learner, str):
-            raise InputError("train needs a preset's name, a Config, or both source=... and learner=... as objects")
-        return Config(source, learner)
-    method = default_learner(learner, config) if isinstance(learner, str) else learner or config.learner
-    return dataclasses.replace(config, learner=method, source=source or config.source)
-
-
-def default_folder(name: str, config: Config) -> Path:
-    """Where a run goes when nobody says: runs/PRESET-LEARNER-sSEED."""
-    return Path("runs") / f"{name}-{type(config.learner).__name__.lower()}-s{config.training.seed}"

@@ -1,6 +1,8 @@
-"""Fitted tasks from the folders that they were saved in."""
+"""Loading of saved fitted tasks."""
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,6 +11,7 @@ import numpy as np
 
 from metagrove import files
 from metagrove.config.encoding import learner_from_json
+from metagrove.config.validate import MOST, setting_errors
 from metagrove.errors import RunError
 from metagrove.learner import Learner, Predictor
 from metagrove.nets.predictors import Statistics
@@ -18,6 +21,37 @@ from metagrove.serve.fitted_task import FittedTask
 from metagrove.tables.schema import Schema
 from metagrove.task import Examples, Spec
 from metagrove.training import checkpoint
+from metagrove.typed_json import raise_type_errors
+
+__all__ = ["load_fitted"]
+
+NEEDS = ("spec", "spec.x_shape", "spec.y_dim", "schema", "support_size", "learner", "about")
+"""What a fitted task cannot do without."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecRecord:
+    """Shapes of inputs and targets."""
+
+    x_shape: tuple[int, ...]
+    y_dim: int
+
+
+@dataclasses.dataclass(frozen=True)
+class FittedRecord:
+    """adapted.json; version 0.1 knew nothing but the first of these."""
+
+    format: int
+    spec: SpecRecord
+    schema: dict[str, Any]
+    support_size: int
+    learner: dict[str, Any]
+    about: dict[str, Any]
+    ignored: tuple[str, ...] | None = None
+    statistics: Statistics = "support"
+    task_embedding: list[float] | None = None
+    assignments: list[list[Any]] = dataclasses.field(default_factory=list)
+    calibration: TaskCalibration | None = None
 
 
 def load_fitted(folder: str | Path, *, learner: Learner | None = None) -> FittedTask:
@@ -43,31 +77,32 @@ def load_fitted(folder: str | Path, *, learner: Learner | None = None) -> Fitted
             f"{path} holds no adapted task (it has no adapted.json): make one with `metagrove adapt RUN --support "
             f"FILE --out {path}`, or give --support as well"
         )
-    kept = files.read_json(path / "adapted.json")
-    try:
-        spec = Spec(tuple(kept["spec"]["x_shape"]), kept["spec"]["y_dim"])
-        schema, size, made_with = Schema.from_json(kept["schema"]), int(kept["support_size"]), kept["learner"]
-        ignored, about = None if kept["ignored"] is None else tuple(kept["ignored"]), kept["about"]
-    except (KeyError, TypeError) as error:
-        raise RunError(f"{path / 'adapted.json'} lacks {error}: adapt again") from error
-    statistics: Statistics = kept.get("statistics", "support")  # version 0.1 knew no other, nor those below
-    embedding, assignments = kept.get("task_embedding"), kept.get("assignments", ())
-    calibration = kept.get("calibration")
-    learner = learner or learner_from_json(made_with, file_format=kept["format"])
-    predictor, _ = checkpoint.load(path, "adapted", blank(learner, spec, size, statistics))
+    kept = files.read_record(FittedRecord, path / "adapted.json", needs=NEEDS)
+    raise_type_errors(fitted_errors(kept), path / "adapted.json")
+    spec, schema = Spec(kept.spec.x_shape, kept.spec.y_dim), Schema.from_json(kept.schema)
+    learner = learner or learner_from_json(kept.learner, file_format=kept.format)
+    predictor, _ = checkpoint.load(path, "adapted", blank(learner, spec, kept.support_size, kept.statistics))
     return FittedTask(
-        made_with,
+        kept.learner,
         spec,
         schema,
         predictor,
-        size,
-        about,
-        ignored,
-        statistics,
-        None if embedding is None else np.asarray(embedding, np.float32),
-        tuple(np.asarray(level, np.float32) for level in assignments),
-        None if calibration is None else files.from_json(TaskCalibration, calibration),
+        kept.support_size,
+        kept.about,
+        kept.ignored,
+        kept.statistics,
+        None if kept.task_embedding is None else np.asarray(kept.task_embedding, np.float32),
+        tuple(np.asarray(level, np.float32) for level in kept.assignments),
+        kept.calibration,
     )
+
+
+def fitted_errors(kept: FittedRecord) -> list[str]:
+    """What is wrong with the sizes and the schema of a fitted task."""
+    sizes = (*kept.spec.x_shape, kept.spec.y_dim, kept.support_size)
+    wrong = [] if all(1 <= size <= MOST["shots"] for size in sizes) and len(kept.spec.x_shape) <= 3 else ["spec"]
+    problems = [f"{one} must have sizes from 1 to {MOST['shots']:,}" for one in wrong]
+    return problems + setting_errors(Schema, kept.schema, "schema")
 
 
 def blank(learner: Learner, spec: Spec, support_size: int, statistics: Statistics) -> Predictor:

@@ -1,4 +1,4 @@
-"""What a run serves: its own learner, or a baseline or blend that does better on validation tasks.
+"""The learner that a run serves: its own, or a baseline or blend with a better validation score.
 
 served.json          which one, beside run.json; without it, the run's own learner
 baselines/NAME/      each fitted baseline, a run folder like any other; or failed.json, why it could not be fitted
@@ -6,12 +6,11 @@ baselines/NAME/      each fitted baseline, a run folder like any other; or faile
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from metagrove import files
 from metagrove.config.config import Config, Training
 from metagrove.config.encoding import to_json
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
 from metagrove.learner import Learner, Meta
 from metagrove.sources.source import Source
 from metagrove.training import checkpoint, folders
@@ -25,7 +24,7 @@ FITTED = Training(steps=1, max_eval_inner_steps=1)
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """What `adapt` and `predict` use by default."""
+    """The learner that `adapt` and `predict` use by default."""
 
     name: str
     label: str
@@ -35,14 +34,20 @@ class Served:
 
 
 def baseline_folder(run: Path, name: str) -> Path:
-    """Folder of a baseline of a run."""
+    """Folder of a baseline of a run.
+
+    Raises:
+        InputError: The name leads out of the run folder.
+    """
+    if name in ("", ".", "..") or "\0" in name or Path(name).name != name:
+        raise InputError(f"{run.name} has no learner {quoted(name)}: expected the name of a baseline")
     return run / "baselines" / name
 
 
 def read_served(run: Path) -> Served | None:
-    """What a run serves; None for its own learner."""
+    """Read which learner a run serves; None for its own."""
     path = run / FILE
-    return files.from_json(Served, files.read_json(path)) if path.exists() else None
+    return files.read_record(Served, path, needs=("name", "label")) if path.exists() else None
 
 
 def write_served(run: Path, served: Served) -> None:
@@ -58,7 +63,7 @@ def save_fitted_run(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise files.save_error(folder, error) from error
-    about: dict[str, Any] = {"step": 0, "validation": {"steps": 0}, "seconds": seconds, "variant": variant}
+    about = {"step": 0, "validation": {"steps": 0}, "seconds": seconds, "variant": variant}
     checkpoint.save(folder, "best", meta, about)
     config = to_json(Config(source, learner, FITTED))
     stored = {"format": files.FORMAT, "config": config, "provenance": folders.provenance(command)}
@@ -66,6 +71,6 @@ def save_fitted_run(
 
 
 def refuse_unknown(run: Path, name: str, own: str) -> InputError:
-    """What is said of a learner that a run does not have."""
+    """Return the error for a learner that a run does not have."""
     known = [own, *sorted(path.parent.name for path in (run / "baselines").glob("*/run.json"))]
     return InputError(f"{run.name} has no learner {name!r}, only {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""Where a fitted task stands among those that the run knows, as plain data and in words."""
+"""Comparison of a fitted task with the known tasks of a run, as JSON data and as text."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from metagrove.files import Json
 from metagrove.learner import Learner, Meta
-from metagrove.serve.index import TaskIndex, places, read_atlas
+from metagrove.serve.index import TaskIndex, places, read_index
 from metagrove.serve.levels import level_and_slopes, levels_in_units, unit_names
 from metagrove.tables.schema import Schema
 
 FAR = 95.0
-"""A task further out than so many of 100 held-out ones is said to be unlike them."""
+"""Out-of-distribution percentile from which a task is reported as unlike the others."""
 SHOWN_LEVELS = 6
 """Most values of level and slope that are told of a task."""
 
@@ -29,7 +30,7 @@ def standing(
     schema: Schema,
 ) -> dict[str, Any]:
     """The task's shares of the clusters of each level, the known tasks most like it, and how far out it is."""
-    index, of_clusters = read_atlas(folder), shares(assignments)
+    index, of_clusters = read_index(folder), shares(assignments)
     about = {"clusters": of_clusters, "most_like": [], "percentile": None, "unlike": None}
     if index is None:
         return about
@@ -43,7 +44,7 @@ def standing(
         about["level_and_slopes"] = told_levels(levels, rows[0], schema)
     if not index.percentiles(measured):
         return about
-    return about | how_far_out(index, measured)
+    return {**about, **how_far_out(index, measured)}
 
 
 def told_levels(levels: np.ndarray, x: np.ndarray, schema: Schema) -> dict[str, float]:
@@ -53,7 +54,7 @@ def told_levels(levels: np.ndarray, x: np.ndarray, schema: Schema) -> dict[str, 
     return {name: float(value) for name, value, told in zip(names, values, has_slope, strict=True) if told}
 
 
-def how_far_out(index: TaskIndex, measured: Mapping[str, float]) -> dict[str, Any]:
+def how_far_out(index: TaskIndex, measured: Mapping[str, float]) -> Json:
     """The out-of-distribution percentile, by which measure, and of how many tasks."""
     each, percentile = index.percentiles(measured), index.percentile(measured)
     return {
@@ -75,8 +76,8 @@ def shares(assignments: Sequence[np.ndarray]) -> list[list[float]]:
     return [level for level in found if len(level) > 1]
 
 
-def described(about: dict[str, Any]) -> list[str]:
-    """`FittedTask.about` in words, a line each."""
+def described(about: Json) -> list[str]:
+    """Format `FittedTask.about` as lines of text."""
     how = f"with its {about['learner']}" if about.get("learner") else f"by {about['inner_steps']} inner steps"
     lines = [f"adapted {about['run']} to {about['rows']} rows {how}"]
     for number, level in enumerate(about["clusters"], 1):
@@ -90,7 +91,7 @@ def described(about: dict[str, Any]) -> list[str]:
     if about["most_like"]:
         lines.append("most like: " + ", ".join(one["task"] for one in about["most_like"]))
     if about["percentile"] is not None:
-        lines.append(f"further out than {about['percentile']:.0f} % of {fineness(about)}")
+        lines.append(f"out-of-distribution percentile: {about['percentile']:.0f}, of {fineness(about)}")
     if about["unlike"]:
         lines.append(
             "warning: this task looks unlike those the run was trained on; its predictions and intervals may be poor"
@@ -99,7 +100,7 @@ def described(about: dict[str, Any]) -> list[str]:
 
 
 def fineness(about: Mapping[str, Any]) -> str:
-    """How many tasks the percentile counts, so how fine it is, and by which measure the task is furthest."""
+    """Describe the number of tasks that the percentile counts, its resolution, and the measure that decides it."""
     count = about.get("counted_tasks")
     if count is None:  # a task of version 0.1
         return "held-out tasks"

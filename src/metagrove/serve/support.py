@@ -1,4 +1,4 @@
-"""What a person gives to adapt to (arrays, a table, a folder of images) as rows that the net sees."""
+"""Encoding of a support set that is given as arrays, a table or a folder of images."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -121,7 +121,7 @@ def plain_columns(name: str, count: int) -> tuple[Column, ...]:
 
 
 def note_unused(table: Table, schema: Schema, ignored: tuple[str, ...] | None) -> None:
-    """Say which columns training did not have, e.g. an identifier: nothing is predicted from them."""
+    """Note columns that training did not have, e.g. an identifier; they are not used."""
     known = {column.name for column in schema.inputs + schema.targets} | set(ignored or ())
     unseen = [name for name in table.columns if name not in known]
     if unseen and ignored is not None:

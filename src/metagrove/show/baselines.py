@@ -2,11 +2,11 @@
 
 import math
 
-from rich.console import Console
 from rich.table import Table
 
 from metagrove.evaluation.baselines import BaselineRow, Baselines
 from metagrove.show.console import NARROW
+from metagrove.terminal import TerminalConsole
 
 
 def print_baselines(result: Baselines) -> None:
@@ -20,10 +20,10 @@ def print_baselines(result: Baselines) -> None:
         table.add_column(heading, justify="right")
     for row in result.rows:
         table.add_row(*cells(row, result, families=bool(families)))
-    Console().print(table)
-    Console().print(result.advice, highlight=False)
+    TerminalConsole().print(table)
+    TerminalConsole().print(result.advice, highlight=False)
     if result.serving:
-        Console().print(result.serving[:1].upper() + result.serving[1:], highlight=False)
+        TerminalConsole().print(result.serving[:1].upper() + result.serving[1:], highlight=False)
 
 
 def cells(row: BaselineRow, result: Baselines, *, families: bool) -> list[str]:
@@ -31,7 +31,7 @@ def cells(row: BaselineRow, result: Baselines, *, families: bool) -> list[str]:
     marks = [
         word for word, name in (("served", result.served), ("recommended", result.recommended)) if name == row.name
     ]
-    label = row.label + (f" ({row.variant})" if row.variant else "") + "".join(f" \\[{mark}]" for mark in marks)
+    label = row.label + (f" ({row.variant})" if row.variant else "") + "".join(f" [{mark}]" for mark in marks)
     if row.error is not None:
         return [f"{label}: failed, {row.error}"]
     paired = row.minus_run

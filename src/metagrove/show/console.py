@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from metagrove import files
 from metagrove.config.presets import PRESETS
 from metagrove.config.registry import LEARNER_GROUPS, learners
 from metagrove.evaluation.calibration import Calibration
@@ -16,6 +15,7 @@ from metagrove.evaluation.row_scores import RowScores
 from metagrove.evaluation.summaries import Comparison, Evaluation
 from metagrove.learner import num_parameters
 from metagrove.serve.run import load
+from metagrove.terminal import TerminalConsole
 from metagrove.training import folders
 
 NARROW: Any = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
@@ -34,7 +34,7 @@ def print_evaluation(result: Evaluation) -> None:
     for step in range(len(summary.by_step)):
         cells = [f"{c.by_step[step]:.3f}±{c.ci95[step]:.3f}" for c in columns.values()]
         table.add_row(str(step), *cells, style="bold" if step == summary.steps else None)
-    console = Console(soft_wrap=True)
+    console = TerminalConsole(soft_wrap=True)
     console.print(table)
     console.print(f"bold: {summary.steps} inner steps, selected on validation tasks; ± is the 95 % CI over tasks")
     if result.statistics is not None:
@@ -55,7 +55,7 @@ def print_evaluation(result: Evaluation) -> None:
         print_hierarchy(console, result.hierarchy, summary.metric)
 
 
-def print_hierarchy(console: Console, found: HierarchyMeasures, metric: str) -> None:
+def print_hierarchy(console: TerminalConsole, found: HierarchyMeasures, metric: str) -> None:
     """Print whether the clusters matter, and what the nodes of each level stand for."""
     table = Table(title=f"hierarchy, {found.num_tasks} tasks", **NARROW)
     for heading in ("level", "nodes", "NMI, families", "NMI, shapes"):
@@ -71,7 +71,7 @@ def print_hierarchy(console: Console, found: HierarchyMeasures, metric: str) -> 
     console.print(in_words(found, metric), soft_wrap=True)
 
 
-def print_rows(scores: RowScores, console: Console) -> None:
+def print_rows(scores: RowScores, console: TerminalConsole) -> None:
     """Print scores of single predictions: in the units of the targets, or by class."""
     whose = "" if scores.served is None else f" by {scores.served}, which the run serves"
     console.print(
@@ -111,7 +111,7 @@ def print_comparison(result: Comparison) -> None:
             "" if row is first else f"{paired.difference:+.3f}±{paired.ci95:.3f}",
             *(f"{family.by_step[summary.steps]:.3f}" for family in summary.by_family.values()),
         )
-    Console().print(table)
+    TerminalConsole().print(table)
 
 
 def print_calibrations(results: Sequence[Calibration]) -> None:
@@ -124,7 +124,7 @@ def print_calibrations(results: Sequence[Calibration]) -> None:
     for one in results:
         cells = [one.learner, f"{one.value:.3f}", f"{one.nll:.3f}±{one.nll_ci95:.3f}", f"{one.ece:.3f}"]
         table.add_row(one.run, *cells, *(f"{share:.3f}" for share in one.coverage.values()))
-    Console().print(table)
+    TerminalConsole().print(table)
 
 
 def grouped_learners() -> dict[str, list[str]]:
@@ -137,7 +137,7 @@ def grouped_learners() -> dict[str, list[str]]:
 
 def print_list() -> None:
     """Print presets, learners and released models."""
-    console = Console()
+    console = TerminalConsole()
     presets = Table("preset", "purpose", "learner", "meta-steps", title="metagrove train PRESET")
     for name, entry in PRESETS.items():
         config = entry.config
@@ -145,18 +145,18 @@ def print_list() -> None:
     methods = Table("learner", "what it does", title="--learner NAME")
     for group, names in grouped_learners().items():
         methods.add_section()
-        methods.add_row(f"[bold]{group}[/bold]")
+        methods.add_row(Text(group, style="bold"))
         for name in names:
             methods.add_row(name, (learners()[name].__doc__ or "").splitlines()[0])
     models = Table("model", "trained by", "parameters", "validation", title="released models")
     for name, path in folders.shipped().items():
-        validation = files.read_json(path / "best.json")["validation"]
-        command = files.read_json(path / "run.json")["provenance"]["command"]
+        validation = folders.read_best(path).validation
+        command = folders.read_run(path / "run.json").provenance.command
         models.add_row(
             name,
             command,
             f"{num_parameters(load(path).meta):,}",
-            f"{validation['value']:.3f} ± {validation['ci95']:.3f}",
+            f"{validation.value:.3f} ± {validation.ci95:.3f}",
         )
     for table in (presets, methods, models):
         console.print(table)

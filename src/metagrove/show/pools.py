@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from metagrove.errors import MetagroveError
 from metagrove.pools import pool
 from metagrove.pools.official import OFFICIAL, splits
+from metagrove.terminal import TerminalConsole
 
 TERMS = "Research use; the photographers keep their rights. Pools are for your own machine: do not publish them."
 
@@ -18,7 +18,7 @@ def print_official() -> None:
     for name, entry in OFFICIAL.items():
         counts = "/".join(str(len(names)) for names in splits()[name].values())
         table.add_row(name, entry.about, counts, f"{entry.images} per class", "--download" if entry.url else "--from")
-    console = Console()
+    console = TerminalConsole()
     console.print(table)
     for name, entry in OFFICIAL.items():
         console.print(f"  {name:<14} {entry.page}", soft_wrap=True, highlight=False)
@@ -30,7 +30,7 @@ def print_pools(data: Path) -> None:
     table = Table("pool", "size", "content", title=f"prepared in {data}")
     for name, size in pool.prepared(data):
         table.add_row(name, str(size), description(name, size, data))
-    Console().print(table if table.row_count else f"No pool is prepared in {data} yet.")
+    TerminalConsole().print(table if table.row_count else f"No pool is prepared in {data} yet.")
 
 
 def description(name: str, size: int, data: Path) -> str:

@@ -12,7 +12,7 @@ from metagrove.evaluation.baselines import read_baselines
 from metagrove.evaluation.hierarchy import measure_hierarchy
 from metagrove.evaluation.row_scores import score_rows
 from metagrove.files import save_error, write_atomically
-from metagrove.serve.index import read_atlas
+from metagrove.serve.index import read_index
 from metagrove.serve.run import Run
 from metagrove.show.figures import FIT_STYLES
 from metagrove.show.report_context import ReportContext
@@ -78,7 +78,7 @@ def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int |
         seen=seen,
         standings=(*beside, *([] if baselines is None else measured_before(baselines))),
         baselines=baselines,
-        atlas=read_atlas(run.folder),
+        atlas=read_index(run.folder),
         records=tuple(folders.read_metrics(run.folder)),
         sketcher=sketcher,
         hierarchy=measure_hierarchy(run, **which),

@@ -4,12 +4,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from metagrove import files
 from metagrove.config.encoding import to_json
 from metagrove.files import Json
 from metagrove.learner import num_parameters
 from metagrove.show.figures import label_of
 from metagrove.show.report_html import Html, number, plural, tag
+from metagrove.training import folders
 
 
 def facts(told: Any) -> Html:
@@ -41,14 +41,14 @@ def duration(seconds: float) -> str:
 def about(told: Any) -> Html:
     """Render settings and provenance, collapsed."""
     run = told.run
-    provenance = files.read_json(run.folder / "run.json")["provenance"]
+    provenance = folders.read_run(run.folder / "run.json").provenance
     config = to_json(run.config)
     made = {
-        "trained by": command(provenance.get("command") or "a call from Python"),
+        "trained by": command(provenance.command or "a call from Python"),
         "this report": command(report_command(told)),
         "weights": tag("code", f"{run.about.get('weights')}, SHA-256 {run.about.get('sha256')}"),
-        "hardware": provenance.get("hardware", "not recorded"),
-        "versions": ", ".join(f"{name} {version}" for name, version in provenance.get("versions", {}).items()),
+        "hardware": provenance.hardware,
+        "versions": ", ".join(f"{name} {version}" for name, version in provenance.versions.items()),
     }
     parts = [fold(part, settings(config[part])) for part in ("source", "learner", "training")]
     intro = tag(

@@ -1,6 +1,6 @@
 """Sections of the report about clusters: the tree with a card for each node, the assignments, the map of tasks."""
 
-from metagrove.evaluation.hierarchy import node_name
+from metagrove.evaluation.agreement import node_name
 from metagrove.show import report_tree as trees
 from metagrove.show.report_context import ReportContext, section
 from metagrove.show.report_data import fit, spread_out, typical
@@ -68,7 +68,7 @@ def cluster_card(told: ReportContext, level: int, cluster: int, chosen: list[int
 
 
 def cluster_words(told: ReportContext, level: int, cluster: int) -> str:
-    """What tells the tasks of a cluster apart, in the columns of the tables; empty if that is not known."""
+    """Describe what distinguishes the tasks of a cluster, in the columns of the tables; empty if it is not known."""
     described = () if told.atlas is None else told.atlas.clusters
     fits = level < len(described) and len(described[level]) == told.seen.shares[level].shape[1]
     held = fits and described[level][cluster] != "0 tasks"

@@ -1,4 +1,4 @@
-"""What the sections of a report are made of."""
+"""Data that the sections of a report share."""
 
 import dataclasses
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from metagrove.errors import InputError
-from metagrove.evaluation.hierarchy import level_shares
+from metagrove.evaluation.agreement import level_shares
 from metagrove.learner import Info, Predictor
 from metagrove.losses import LossFn, Metric, metric_of
 from metagrove.outer import probe, task_keys

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from metagrove.evaluation.hierarchy import node_name
+from metagrove.evaluation.agreement import node_name
 from metagrove.files import as_json
 from metagrove.show import report_charts as charts
 from metagrove.show.report_about import about
@@ -38,7 +38,7 @@ def result(told: ReportContext) -> Html | None:
 
 
 def measured_how(told: ReportContext) -> Html | None:
-    """Say what the baselines were measured on, if that differs from the other figures."""
+    """Describe the data of the baselines, if it differs from that of the other figures."""
     found = told.baselines
     if found is None or (found.num_draws * found.num_tasks, found.seed) == (told.num_tasks, told.seed):
         return None

@@ -115,7 +115,7 @@ class Sketcher:
             bare,
         )
         marks = [] if truth is None else [frame.line(across, units.y(truth), "truth")]
-        marks += [spread_band(frame, fit.adapted, x, across, units)]
+        marks += [std_band(frame, fit.adapted, x, across, units)]
         marks += [frame.line(across, units.y(o.predict(x)), f"fit fit{i + 1}") for i, o in enumerate(fit.others)]
         marks += [frame.line(across, predicted, "fit fit0")]
         marks += [frame.dots(units.x(query[0][:, 0]), known[1], 3, "query")]
@@ -202,7 +202,7 @@ def band_name(adapted: Any, x: np.ndarray) -> str:
     return "" if adapted.std(x) is None else "± 2 standard deviations"
 
 
-def spread_band(frame: Frame, adapted: Any, x: np.ndarray, across: np.ndarray, units: Units) -> Html | None:
+def std_band(frame: Frame, adapted: Any, x: np.ndarray, across: np.ndarray, units: Units) -> Html | None:
     """Draw the band around a fit that `band_name` names."""
     if (ends := adapted.interval(x)) is not None:
         return frame.band(across, units.y(ends[0]), units.y(ends[1]), "band")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from metagrove.evaluation.hierarchy import node_name
+from metagrove.evaluation.agreement import node_name
 from metagrove.show.report_data import Look
 from metagrove.show.report_html import Html, join, number, percent, shade, table, tag
 from metagrove.show.report_marks import COLORS, name_of_family

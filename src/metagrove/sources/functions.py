@@ -29,7 +29,7 @@ FAMILIES: dict[str, tuple[Callable, tuple[tuple[float, float], ...]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Functions(Source):
-    """Noise-free regression on functions of one variable (paper, section 6.1 and appendix B).
+    """Regression on functions of one variable, by default without noise (paper, section 6.1 and appendix B).
 
     Each task draws a family uniformly at random, the coefficients of its function uniformly from the ranges in
     `FAMILIES`, and every x independently from U[-5, 5].
@@ -51,6 +51,8 @@ class Functions(Source):
     """Number of query points per task."""
     min_shots: int = 0
     """If set, the number of support points is drawn uniformly between this and `shots`."""
+    noise: float = 0.0
+    """Standard deviation of the Gaussian noise of every y, of support and query points; 0 in the paper."""
 
     def validation_errors(self) -> list[str]:
         """List the problems of the settings, one line each; see `Source.validation_errors`.
@@ -64,6 +66,7 @@ class Functions(Source):
             + ([] if self.families else ["families must name at least one family"])
             + check_at_least_one(self, "shots", "queries")
             + ([] if 0 <= self.min_shots <= self.shots else [f"min_shots must be 0 to shots, got {self.min_shots}"])
+            + ([] if self.noise >= 0 else [f"noise must be 0 or more, got {self.noise}"])
         )
 
     @property
@@ -88,6 +91,8 @@ class Functions(Source):
         function_key, x_key, size_key = jax.random.split(key, 3)
         x = jax.random.uniform(x_key, (self.shots + self.queries, 1), minval=-5.0, maxval=5.0)
         family, y = self._function(function_key, x)
+        if self.noise:
+            y = y + self.noise * jax.random.normal(jax.random.fold_in(key, 3), y.shape)
         support = unpadded(x[: self.shots], y[: self.shots])
         if self.min_shots:
             size = jax.random.randint(size_key, (), self.min_shots, self.shots + 1)

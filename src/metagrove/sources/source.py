@@ -1,4 +1,4 @@
-"""Where tasks come from."""
+"""The interface of task sources."""
 
 import abc
 import dataclasses
@@ -10,6 +10,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from metagrove.errors import InputError
 from metagrove.tables.schema import Schema
 from metagrove.task import Spec, Split, Task
+
+__all__ = ["Source", "Steady", "TaskDraw", "TaskSchedule"]
 
 
 @runtime_checkable
@@ -26,7 +28,7 @@ class TaskSchedule(Protocol):
     """A pytree module that says what draws the training tasks of each meta-step; compiled into the training step."""
 
     def at(self, step: Int[Array, ""]) -> TaskDraw:
-        """What draws the tasks of a meta-step."""
+        """Return an object that draws the tasks of a meta-step."""
         ...
 
 
@@ -69,6 +71,27 @@ class Source(abc.ABC):
         Returns:
             The task. All tasks have arrays of the same shapes; smaller ones are padded and masked.
         """
+
+    def with_test_ways(self) -> "Source":
+        """Return the source whose training tasks have as many classes as its test tasks.
+
+        Returns:
+            The source; by default the same.
+        """
+        return self
+
+    def as_at_test(self) -> "Source":
+        """Return the source without the settings that change training tasks alone.
+
+        Returns:
+            The source; it is equal for two sources that draw the same test tasks. By default the same.
+        """
+        return self
+
+    @property
+    def num_classes(self) -> int:
+        """Number of training classes that `Task.classes` counts; 0 for a source whose tasks do not tell."""
+        return 0
 
     def validation_errors(self) -> list[str]:
         """List the problems of the settings, one line each.
@@ -237,6 +260,19 @@ class Source(abc.ABC):
             InputError: If the tasks of the source have no names.
         """
         raise InputError(f"the tasks of {type(self).__name__} have no names: draw one of the {split} split with a key")
+
+    def whole_tasks(self, split: Split, num_tasks: int) -> Task | None:
+        """Return all rows of up to so many tasks of a split.
+
+        Args:
+            split: "train", "validation" or "test".
+            num_tasks: Largest number of tasks.
+
+        Returns:
+            The tasks, with a leading axis; None if tasks are drawn without end.
+        """
+        del split, num_tasks
+        return None
 
     def curve(self, key: PRNGKeyArray, x: Float[Array, "n 1"]) -> Float[Array, "n 1"] | None:
         """Evaluate the function of a task at any points.

@@ -3,7 +3,7 @@
 The timetable is plain data and never depends on the model. A line of it says from when on which families are drawn:
 
     0: sinusoid line                      from the start
-    15000: sinusoid line quadratic        from an iteration on
+    15000: sinusoid line quadratic        from a meta-step on
     3/7: sinusoid line*2 quadratic        from a fraction of the budget on; lines twice as often as the source has them
 """
 
@@ -23,6 +23,8 @@ from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
 from metagrove.sources.source import Source, TaskDraw
 from metagrove.task import Spec, Split, Task
+
+__all__ = ["Mix", "Stream", "read_phase"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +183,7 @@ class Flow(eqx.Module):
     begins: Int[Array, " phases"]
 
     def at(self, step: Int[Array, ""]) -> Mix:
-        """What draws tasks at a meta-step."""
+        """Return an object that draws the tasks of a meta-step."""
         return Mix(self.tasks, self.keep[(step >= self.begins).sum() - 1])
 
 

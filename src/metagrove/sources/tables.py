@@ -8,16 +8,15 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.errors import InputError
-from metagrove.sources.images import draw
 from metagrove.sources.source import Source
+from metagrove.sources.table_tasks import TableTasks, whole_task, whole_tasks
 from metagrove.tables.cells import texts
 from metagrove.tables.infer import infer_schema
 from metagrove.tables.read import Table
@@ -25,9 +24,9 @@ from metagrove.tables.schema import Schema
 from metagrove.tables.settings import TableData
 from metagrove.tables.splits import FEWEST, split_tasks
 from metagrove.tables.tasks import TaskRows, checksum, read_tasks
-from metagrove.task import Examples, Spec, Split, Task
+from metagrove.task import Spec, Split, Task
 
-__all__ = ["TableTasks", "Tables", "open_tables"]
+__all__ = ["Tables", "open_tables"]
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 MOST_ROWS = 2000
@@ -142,60 +141,22 @@ class Tables(TableData, Source):
         Returns:
             The task.
         """
-        return _whole(self.split(split), jnp.asarray(index))
+        return whole_task(self.split(split), jnp.asarray(index))
 
+    def whole_tasks(self, split: Split, num_tasks: int) -> Task:
+        """Return all rows of up to so many tasks of a split, evenly spaced; see `Source.whole_tasks`.
 
-class TableTasks(eqx.Module):
-    """The tasks of one meta-split; the rows of task t are `starts[t]` to `starts[t] + counts[t]`."""
+        Args:
+            split: "train", "validation" or "test".
+            num_tasks: Largest number of tasks.
 
-    x: Float[Array, "n x"]
-    y: Float[Array, "n y"]
-    starts: Int[Array, " t"]
-    counts: Int[Array, " t"]
-    families: Int[Array, " t"]
-    which: Int[Array, " w"]
-    """Indices of the tasks to draw from, uniformly at random."""
-    most: int = eqx.field(static=True)
-    """Largest number of rows of a task."""
-    shots: int = eqx.field(static=True)
-    min_shots: int = eqx.field(static=True)
-    queries: int = eqx.field(static=True)
-
-    def sample(self, key: PRNGKeyArray) -> Task:
-        """Draw one task and its support and query rows."""
-        task_key, row_key, size_key = jax.random.split(key, 3)
-        task = self.which[jax.random.randint(task_key, (), 0, len(self.which))]
-        largest = jnp.minimum(self.shots, self.counts[task] - 1)
-        size = jax.random.randint(size_key, (), jnp.minimum(self.min_shots, largest), largest + 1)
-        return self._task(row_key, task, size, self.queries)
-
-    def whole(self, task: Int[Array, ""]) -> Task:
-        """Return all rows of one task, with a fixed choice of support rows."""
-        size = jnp.minimum(self.shots, self.counts[task] - 1)
-        return self._task(jax.random.fold_in(jax.random.key(0), task), task, size, max(1, self.most - self.shots))
-
-    def each(self) -> "tuple[TableTasks, ...]":
-        """Return a module for each task separately."""
-        return tuple(eqx.tree_at(lambda one: one.which, self, self.which[i : i + 1]) for i in range(len(self.which)))
-
-    def _task(self, key: PRNGKeyArray, task: Array, size: Array, num_queries: int) -> Task:
-        """Draw `size` support rows of a task and up to `num_queries` of its other rows as query."""
-        wanted = min(self.shots + num_queries, self.most)
-        count = jnp.minimum(self.counts[task], wanted)
-        rows = self.starts[task] + draw(key, jnp.arange(self.most) < self.counts[task], wanted)
-
-        def examples(places: Array, last: Array) -> Examples:
-            chosen = rows[jnp.minimum(places, wanted - 1)]
-            return Examples(self.x[chosen], self.y[chosen], places < last)
-
-        support = examples(jnp.arange(min(self.shots, self.most)), size)
-        query = examples(size + jnp.arange(min(num_queries, self.most)), jnp.minimum(count, size + num_queries))
-        return Task(support, query, self.families[task])
-
-
-@eqx.filter_jit
-def _whole(tasks: TableTasks, task: Int[Array, ""]) -> Task:
-    return tasks.whole(task)
+        Returns:
+            The tasks, with a leading axis.
+        """
+        tasks = self.split(split)
+        last = len(tasks.which) - 1
+        which = np.linspace(0, last, min(num_tasks, last + 1)).astype(int)
+        return whole_tasks(tasks, jnp.asarray(which))
 
 
 def open_tables(data: TableData) -> tuple[Tables, list[str]]:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted, shortened
 
 MISSING = frozenset({"", "na", "n/a", "<na>", "nan", "nat", "null", "none"})
 """Lower-case texts that denote a missing value."""
@@ -19,7 +19,7 @@ LARGEST = 1e30
 
 def refuse(where: str, row: int, column: str, what: str) -> NoReturn:
     """Raise an InputError about one cell, naming file, row and column."""
-    raise InputError(f"{where}, row {row}, column {column!r}: {what}")
+    raise InputError(f"{where}, row {row}, column {quoted(column)}: {what}")
 
 
 def is_missing(cell: object) -> bool:
@@ -51,7 +51,12 @@ def numbers(cells: np.ndarray, column: str, where: str, rows: Sequence[int]) -> 
     values = cells.astype(np.float64) if cells.dtype.kind in "iuf" else _parsed(cells, column, where, rows)
     if (wild := np.flatnonzero(np.isinf(values) | (np.abs(values) > LARGEST))).size:
         at = int(wild[0])
-        refuse(where, rows[at], column, f"{cells[at]} is too large: the limit is {LARGEST:g}; correct or drop that row")
+        refuse(
+            where,
+            rows[at],
+            column,
+            f"{shortened(cells[at])} is too large: the limit is {LARGEST:g}; correct or drop that row",
+        )
     return values
 
 
@@ -66,8 +71,8 @@ def _parsed(cells: np.ndarray, column: str, where: str, rows: Sequence[int]) -> 
             continue
         value = as_number(cell)
         if value is None:
-            fix = f"correct that cell, or pass --categorical {column!r} if the column is categorical"
-            refuse(where, rows[at], column, f"expected a number, got {str(cell)!r}: {fix}")
+            fix = f"correct that cell, or pass --categorical {quoted(column)} if the column is categorical"
+            refuse(where, rows[at], column, f"expected a number, got {quoted(str(cell))}: {fix}")
         values[at] = value
     return values
 
@@ -98,7 +103,12 @@ def days(cells: np.ndarray, column: str, where: str, rows: Sequence[int]) -> np.
             continue
         value = as_days(cell)
         if value is None:
-            refuse(where, rows[at], column, f"expected a date such as 2024-05-01, got {str(cell)!r}: correct that cell")
+            refuse(
+                where,
+                rows[at],
+                column,
+                f"expected a date such as 2024-05-01, got {quoted(str(cell))}: correct that cell",
+            )
         values[at] = value
     return values
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
 from metagrove.tables.cells import as_days, as_number, days, missing_cells, numbers, texts
 from metagrove.tables.read import Table
 from metagrove.tables.schema import Column, Kind, Schema
@@ -42,7 +42,11 @@ def refuse_labels(target: Column, num_targets: int, where: str) -> None:
             f"the target {target.name!r} is categorical, so it must be the only one, got {num_targets} targets"
         )
     if len(target.categories) < 2:
-        only = f"every row's {target.name!r} is {target.categories[0]!r}" if target.categories else "it has no label"
+        only = (
+            f"every row's {quoted(target.name)} is {quoted(target.categories[0])}"
+            if target.categories
+            else "it has no label"
+        )
         raise InputError(f"{where}: {only}: classification needs two classes or more")
 
 
@@ -55,7 +59,9 @@ def infer_column(name: str, data: TableData, tables: Sequence[Table], training: 
     values = np.concatenate([parse(t.columns[name], name, t.where, t.rows.tolist()) for t in training])
     values = values[~np.isnan(values)]
     if not len(values):
-        raise InputError(f"{tables[0].where}: the column {name!r} has no value in any training task: leave it out")
+        raise InputError(
+            f"{tables[0].where}: the column {quoted(name)} has no value in any training task: leave it out"
+        )
     std = float(values.std())
     return Column(name, kind, float(values.mean()), std if std > 1e-12 * abs(values.mean()) else 1.0)
 
@@ -85,5 +91,5 @@ def find_categories(name: str, tables: Sequence[Table]) -> tuple[str, ...]:
     categories = sorted({cell for table in tables for cell in texts(table.columns[name]) if cell is not None})
     if len(categories) > MOST_CATEGORIES:
         fix = "leave it out (--inputs names the others), or turn it into numbers"
-        raise InputError(f"{tables[0].where}: the column {name!r} has {len(categories)} different texts: {fix}")
+        raise InputError(f"{tables[0].where}: the column {quoted(name)} has {len(categories)} different texts: {fix}")
     return tuple(categories)

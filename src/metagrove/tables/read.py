@@ -1,5 +1,6 @@
 """Read CSV and Parquet files in chunks; errors name file, row and column."""
 
+import collections
 import contextlib
 import csv
 import dataclasses
@@ -10,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
+from metagrove.tables.csv_text import plain_text
 from metagrove.tables.schema import FIRST_ROW
 
 SUFFIXES = (".csv", ".parquet", ".pq")
@@ -93,7 +95,7 @@ def from_frame(frame: Any) -> Table:
     columns = {name: plain_cells(np.asarray(frame[key])) for name, key in zip(names, given, strict=True)}
     sizes = {name: len(cells) for name, cells in columns.items()}
     if len(set(sizes.values())) > 1:
-        raise InputError(f"the columns must have the same number of rows, got {sizes}")
+        raise InputError(f"the columns must have the same number of rows, got {quoted(sizes, 200)}")
     num_rows = next(iter(sizes.values()))
     if num_rows == 0:
         raise InputError("the DataFrame has no rows: give at least one")
@@ -119,7 +121,7 @@ def csv_pieces(path: Path, size: int) -> Iterator[Table]:
         header = next(reader, None)
         if header is None:
             raise InputError(f"{path} is empty: expected a header and rows")
-        names = [name.strip() for name in header]
+        names = [plain_text(name.strip()) for name in header]
         refuse_header(names, str(path))
         numbered = ((number, cells) for number, cells in enumerate(reader, FIRST_ROW) if cells)
         while some := list(itertools.islice(numbered, size)):
@@ -133,18 +135,24 @@ def csv_table(numbered: list[tuple[int, list[str]]], names: list[str], path: Pat
             fix = "put a cell with a comma in quotes" if len(cells) > len(names) else "complete the row"
             raise InputError(f"{path}, row {number}: {len(cells)} cells, but the header has {len(names)}: {fix}")
     by_column = zip(*(cells for _, cells in numbered), strict=True)
-    columns = {name: np.array(cells, object) for name, cells in zip(names, by_column, strict=True)}
+    columns = {name: text_column(cells) for name, cells in zip(names, by_column, strict=True)}
     return Table(str(path), columns, np.array([number for number, _ in numbered]))
+
+
+def text_column(cells: Sequence[str]) -> np.ndarray:
+    """The cells of a column of a CSV file."""
+    return np.array([plain_text(cell) if cell.startswith("'") else cell for cell in cells], object)
 
 
 def refuse_header(names: Sequence[str], where: str) -> None:
     """Raise an InputError for duplicate or empty column names, or another delimiter than a comma."""
     if len(names) == 1 and (signs := [word for sign, word in OTHER_DELIMITERS.items() if sign in names[0]]):
-        raise InputError(f"{where}, row 1: one column {names[0]!r}, delimited by {signs[0]}? Save it with commas")
-    twice = sorted({name for name in names if names.count(name) > 1})
+        raise InputError(f"{where}, row 1: one column {quoted(names[0])}, delimited by {signs[0]}? Save it with commas")
+    twice = sorted(name for name, count in collections.Counter(names).items() if count > 1)
     if twice:
         places = [i + 1 for i, name in enumerate(names) if name == twice[0]]
-        raise InputError(f"{where}, row 1: columns {places} are all called {twice[0]!r}: give each its own name")
+        shown = ", ".join(map(str, places[:10])) + ("…" if len(places) > 10 else "")
+        raise InputError(f"{where}, row 1: columns [{shown}] are all called {quoted(twice[0])}: give each its own name")
     if "" in names:
         raise InputError(f"{where}, row 1: column {names.index('') + 1} has no name: give it one")
 

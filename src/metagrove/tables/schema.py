@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted, shortened
+from metagrove.files import Json
 from metagrove.tables.cells import days, numbers, refuse, texts
 from metagrove.task import Spec
 
@@ -66,7 +67,12 @@ class Column:
         standard = np.where(missing, 0.0, (values - self.mean) / self.sd)
         if (far := np.flatnonzero(np.abs(standard) > FARTHEST)).size:
             at = int(far[0])
-            refuse(where, rows[at], self.name, f"{cells[at]} is too far from the training tasks' mean, {self.mean:g}")
+            refuse(
+                where,
+                rows[at],
+                self.name,
+                f"{shortened(cells[at])} is too far from the training tasks' mean, {self.mean:g}",
+            )
         return standard[:, None], missing
 
     def _one_hot(self, cells: np.ndarray, where: str, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -77,7 +83,12 @@ class Column:
             if name is None:
                 continue
             if name not in place:
-                refuse(where, rows[at], self.name, f"{name!r} was not seen in training, only {quote(self.categories)}")
+                refuse(
+                    where,
+                    rows[at],
+                    self.name,
+                    f"{quoted(name)} was not seen in training, only {quote(self.categories)}",
+                )
             codes[at, place[name]] = 1.0
         return codes, np.array([name is None for name in names], bool)
 
@@ -148,7 +159,7 @@ class Schema:
             return np.asarray(std, np.float64)
         return np.asarray(std, np.float64) * np.array([[target.sd for target in self.targets]])
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Convert to JSON-compatible data."""
         return json.loads(json.dumps(dataclasses.asdict(self)))
 
@@ -188,4 +199,4 @@ def refuse_missing_columns(wanted: Sequence[Column], columns: Columns, where: st
 def quote(names: Sequence[str], most: int = 10) -> str:
     """Format names for a message, at most `most` of them."""
     more = f" and {len(names) - most} others" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more
+    return ", ".join(map(quoted, names[:most])) + more

@@ -1,5 +1,6 @@
 """Read tasks from tables: one file per task, or one long table with a task column."""
 
+import collections
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -7,11 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
 from metagrove.tables.cells import missing_cells, refuse, texts
 from metagrove.tables.read import SUFFIXES, Table, read_table
 from metagrove.tables.schema import quote
 from metagrove.tables.settings import TableData
+
+LONGEST_NAME = 1_000
+"""Characters of a task's name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +78,8 @@ def tables_of_folder(folder: Path, notes: list[str]) -> list[tuple[str, Table]]:
     if stray := [path.name for path in seen if path not in files]:
         notes.append(f"{folder}: skipped files that are not tables: {quote(stray)}")
     names = [path.stem for path in files]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"{folder}: two files name the task {twice[0]!r}: rename one")
+    if twice := sorted(name for name, count in collections.Counter(names).items() if count > 1):
+        raise InputError(f"{folder}: two files name the task {quoted(twice[0])}: rename one")
     return [(path.stem, read_table(path)) for path in files]
 
 
@@ -85,28 +89,41 @@ def tables_of_file(path: Path, task_column: str) -> list[tuple[str, Table]]:
     if not task_column:
         raise InputError(f"{path} is one table: name its task column, --task-column NAME")
     if task_column not in table.columns:
-        raise InputError(f"{path} has no column {task_column!r} (--task-column), only {quote(list(table.columns))}")
+        raise InputError(
+            f"{path} has no column {quoted(task_column)} (--task-column), only {quote(list(table.columns))}"
+        )
     cells = texts(table.columns[task_column])
     for at, cell in enumerate(cells):
         if cell is None:
             refuse(path.as_posix(), int(table.rows[at]), task_column, "the task's name is missing: fill it in")
-    names, which = np.unique(cells.astype(str), return_inverse=True)
+        if len(cell) > LONGEST_NAME:
+            refuse(path.as_posix(), int(table.rows[at]), task_column, long_name(cell))
+    names = sorted(set(cells))  # objects: an array of text would be as wide as the longest name
+    place_of = {name: at for at, name in enumerate(names)}
+    which = np.fromiter((place_of[cell] for cell in cells), np.int64, len(cells))
     places = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
-    return [(str(name), table.take(place)) for name, place in zip(names, places, strict=True)]
+    return [(name, table.take(place)) for name, place in zip(names, places, strict=True)]
+
+
+def long_name(name: str) -> str:
+    """What is said of the name of a task that is too long."""
+    return f"the task's name {quoted(name)} is too long: the limit is {LONGEST_NAME:,} characters"
 
 
 def find_roles(data: TableData, named: Sequence[tuple[str, Table]]) -> Roles:
     """Find inputs and targets; every table must have them and, unless the inputs are named, no other column."""
     first = named[0][1]
     other_roles = (data.task_column, data.stratify, data.group_column)
-    inputs = data.inputs or tuple(name for name in first.columns if name not in (*data.target, *other_roles))
+    taken = {*data.target, *other_roles}
+    inputs = data.inputs or tuple(name for name in first.columns if name not in taken)
     roles = Roles(inputs, data.target)
+    known = {*roles.all, *other_roles}
     for table in {table.where: table for _, table in named}.values():
         refuse_columns(table, roles, data)
-        extra = [name for name in table.columns if name not in (*roles.all, *other_roles)]
+        extra = [name for name in table.columns if name not in known]
         if extra and not data.inputs:
-            here = f"{table.where} has a column {extra[0]!r} that {first.where} does not have"
-            raise InputError(f"{here}: name the inputs, e.g. --inputs {' '.join(inputs)}")
+            here = f"{table.where} has a column {quoted(extra[0])} that {first.where} does not have"
+            raise InputError(f"{here}: name the inputs, e.g. --inputs {' '.join(inputs[:10])}")
     return roles
 
 
@@ -120,7 +137,7 @@ def refuse_columns(table: Table, roles: Roles, data: TableData) -> None:
             only = quote(list(table.columns))
             raise InputError(f"{table.where} has no column {quote(lacking)} (--{option}), only {only}")
     if both := set(roles.inputs) & set(roles.targets):
-        raise InputError(f"{sorted(both)[0]!r} is an input and a target: leave it out of --inputs")
+        raise InputError(f"{quoted(sorted(both)[0])} is an input and a target: leave it out of --inputs")
     if not roles.inputs:
         raise InputError(f"{table.where} has no column to predict from: expected inputs besides {quote(roles.targets)}")
 
@@ -156,7 +173,7 @@ def note_missing(named: list[tuple[str, Table]], roles: Roles, data: TableData, 
         count = sum(int(missing_cells(table.columns[column]).sum()) for _, table in named)
         if count:
             notes.append(
-                f"{column!r}: {count} of {rows} values are missing ({100 * count / rows:.2g} %), imputed by {how}"
+                f"{quoted(column)}: {count} of {rows} values are missing ({100 * count / rows:.2g} %), imputed by {how}"
             )
 
 
@@ -184,9 +201,12 @@ def one_value(table: Table, column: str, task: str) -> str:
     cells = texts(table.columns[column])
     for at, cell in enumerate(cells):
         if cell is None or cell != cells[0]:
-            expected = f"expected {cells[0]!r} as in the other rows of the task {task!r}"
+            expected = f"expected {quoted(cells[0])} as in the other rows of the task {quoted(task)}"
             refuse(
-                table.where, int(table.rows[at]), column, f"{expected}, got {'nothing' if cell is None else repr(cell)}"
+                table.where,
+                int(table.rows[at]),
+                column,
+                f"{expected}, got {'nothing' if cell is None else quoted(cell)}",
             )
     return str(cells[0])
 

@@ -5,6 +5,8 @@ any moment leaves the old checkpoint or the new one, never half of one.
 """
 
 import hashlib
+import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,20 @@ import safetensors.numpy
 
 from metagrove.config.migrate import array_names_of_format_1
 from metagrove.devices import is_first_process
-from metagrove.errors import RunError
-from metagrove.files import FORMAT, Json, read_json, write_atomically, write_json
+from metagrove.errors import RunError, quoted
+from metagrove.files import FORMAT, Json, read_json, read_plain, read_record, write_atomically, write_json
+from metagrove.training.records import WeightsRecord
+
+BITS = (8, 16, 32, 64)
+DTYPES = {
+    **{"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": jnp.bfloat16, "BOOL": np.bool_},
+    **{f"{letter}{bits}": np.dtype(f"{kind}{bits}") for letter, kind in (("I", "int"), ("U", "uint")) for bits in BITS},
+}
+"""Types of arrays in safetensors files."""
+WIDEST = 8
+"""Bytes of a number, at most."""
+MAX_HEADER_BYTES = 1 << 24
+HEX = re.compile("[0-9a-f]{64}")
 
 
 def save(folder: Path, name: str, tree: Any, about: Json) -> None:
@@ -32,37 +46,57 @@ def save(folder: Path, name: str, tree: Any, about: Json) -> None:
     checksum = hashlib.sha256(arrays).hexdigest()
     weights = f"{name}-{checksum[:12]}.safetensors"
     write_atomically(folder / weights, arrays)
-    write_json(folder / f"{name}.json", {"format": FORMAT, "weights": weights, "sha256": checksum, **about})
+    head = {"format": FORMAT, "weights": weights, "sha256": checksum, "bytes": len(arrays)}
+    write_json(folder / f"{name}.json", {**head, **about})
     for old in folder.glob(f"{name}-*.safetensors"):
         if old.name != weights:
             old.unlink(missing_ok=True)
 
 
 def load(folder: Path, name: str, like: Any) -> tuple[Any, Json]:
-    """The tree, in the structure of `like` (arrays or their shapes), and what was said about it."""
-    arrays, about = load_arrays(folder, name)
+    """The tree, in the structure of `like` (arrays or their shapes), and what was said about it.
+
+    Raises:
+        RunError: The files are missing or damaged, or the arrays have other names, shapes or types than `like` or are
+            not finite.
+    """
+    expected = sum(WIDEST * math.prod(leaf.shape) for leaf in named_leaves(like).values())
+    arrays, about = load_arrays(folder, name, most_bytes=expected + MAX_HEADER_BYTES)
     arrays = renamed(arrays, like, about["format"])
     return fill(like, arrays, folder / about["weights"]), about
 
 
-def load_arrays(folder: Path, name: str) -> tuple[dict[str, np.ndarray], Json]:
-    """The arrays under their dotted names, and what was said about them."""
-    about = read_json(folder / f"{name}.json")
-    path = folder / str(about.get("weights"))
+def load_arrays(folder: Path, name: str, most_bytes: int = 1 << 30) -> tuple[dict[str, np.ndarray], Json]:
+    """The arrays under their dotted names, and what was said about them; of a file of limited size."""
+    record = read_record(WeightsRecord, folder / f"{name}.json", needs=("weights", "sha256"))
+    if record.weights != f"{name}-{record.sha256[:12]}.safetensors" or not HEX.fullmatch(record.sha256):
+        raise RunError(
+            f"{folder / name}.json names its weights {quoted(record.weights)}, expected a file of this folder, "
+            f"{name}-CHECKSUM.safetensors: copy the run again"
+        )
+    path = folder / record.weights
     try:
-        data = path.read_bytes()
+        data = read_plain(path, most=most_bytes, size=record.bytes)
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror}): the run is incomplete, copy it again") from error
     checksum = hashlib.sha256(data).hexdigest()
-    if checksum != about.get("sha256"):
+    if checksum != record.sha256:
         raise RunError(
-            f"{path} is damaged: its checksum is {checksum[:12]}…, expected {str(about.get('sha256'))[:12]}…; "
+            f"{path} is damaged: its checksum is {checksum[:12]}…, expected {record.sha256[:12]}…; "
             "copy it again or retrain"
         )
+    return decode_arrays(data, path), read_json(folder / f"{name}.json")
+
+
+def decode_arrays(data: bytes, path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file; half precision (F16, BF16) is read as it is, types of 8 bits are refused."""
     try:
-        return safetensors.numpy.load(data), about
+        found = safetensors.deserialize(data)
     except safetensors.SafetensorError as error:
         raise RunError(f"{path} is not a safetensors file ({error}): copy it again or retrain") from error
+    if unknown := sorted({f"{name} {one['dtype']}" for name, one in found if one["dtype"] not in DTYPES}):
+        raise RunError(f"{path} has arrays of a type that is not read: {', '.join(map(quoted, unknown[:3]))}")
+    return {name: np.frombuffer(one["data"], DTYPES[one["dtype"]]).reshape(one["shape"]) for name, one in found}
 
 
 def renamed(arrays: Mapping[str, np.ndarray], like: Any, file_format: int) -> Mapping[str, np.ndarray]:
@@ -85,17 +119,30 @@ def name_of(path: Any) -> str:
 
 
 def fill(like: Any, arrays: Mapping[str, np.ndarray], file: Path) -> Any:
-    """`like` with its arrays replaced by those of the same name, every name and shape accounted for."""
+    """`like` with its arrays replaced by those of the same name, every name, shape and type accounted for."""
     wanted = named_leaves(like)
-    wrong = sorted(set(wanted) ^ set(arrays)) + [
-        f"{name} {arrays[name].shape} instead of {tuple(leaf.shape)}"
-        for name, leaf in wanted.items()
-        if name in arrays and arrays[name].shape != tuple(leaf.shape)
-    ]
+    wrong = sorted(set(wanted) ^ set(arrays))
+    for name, leaf in wanted.items():
+        if name in arrays:
+            wrong += array_errors(name, arrays[name], leaf)
     if wrong:
-        raise RunError(f"{file} does not fit the run's settings: {', '.join(wrong[:3])}")
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise RunError(f"{file} does not fit the run's settings: {', '.join(one[:200] for one in wrong[:3])}{more}")
 
     def replace(path: Any, leaf: Any) -> Any:
         return jnp.asarray(arrays[name_of(path)], leaf.dtype) if hasattr(leaf, "shape") else leaf
 
     return jax.tree_util.tree_map_with_path(replace, like)
+
+
+def array_errors(name: str, array: np.ndarray, leaf: Any) -> list[str]:
+    """What keeps an array from taking the place of a leaf, if anything."""
+    if array.shape != tuple(leaf.shape):
+        return [f"{name} {array.shape} instead of {tuple(leaf.shape)}"]
+    kinds = (jnp.floating, jnp.integer, jnp.bool_)
+    if not any(jnp.issubdtype(array.dtype, kind) and jnp.issubdtype(leaf.dtype, kind) for kind in kinds):
+        return [f"{name} is {array.dtype}, expected {leaf.dtype}"]
+    if jnp.issubdtype(leaf.dtype, jnp.floating):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return [] if np.isfinite(array.astype(leaf.dtype)).all() else [f"{name} has values that are not finite"]
+    return []

@@ -1,7 +1,11 @@
 """A run folder: run.json (settings and provenance), metrics.jsonl, and the checkpoints `last` and `best`."""
 
 import contextlib
+import dataclasses
+import errno
+import functools
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -13,12 +17,17 @@ import filelock
 
 from metagrove import files
 from metagrove.config.migrate import migrate
+from metagrove.config.validate import LAYERS, MOST
 from metagrove.devices import is_first_process
-from metagrove.errors import InputError, RunError
+from metagrove.errors import InputError, RunError, quoted
 from metagrove.files import Json
-from metagrove.training.records import BlockRecord
+from metagrove.notes import note
+from metagrove.training.records import BestRecord, BlockRecord, LogMark, RunRecord, TrainingProgress
+from metagrove.typed_json import raise_type_errors
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
+MAX_METRICS_BYTES = 1 << 28
+"""Largest metrics.jsonl that is read."""
 
 
 def shipped() -> dict[str, Path]:
@@ -56,7 +65,8 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise files.save_error(folder, error) from error
     try:
-        for half_written in (*folder.glob(".best*"), *folder.glob(".last*")):
+        files.remove_abandoned(folder)
+        for half_written in (*folder.glob(".best*"), *folder.glob(".last*")):  # as version 0.2.0 called them
             half_written.unlink(missing_ok=True)
         yield
     finally:
@@ -76,8 +86,8 @@ def check_same_config(folder: Path, config: Json) -> None:
     """A run is resumed with the settings it began with."""
     if not (folder / "run.json").exists():
         raise RunError(f"{folder} holds no run to resume: leave --resume out to begin one")
-    stored = files.read_json(folder / "run.json")
-    different = differences(migrate(stored["config"], stored["format"]), config)
+    stored = read_run(folder / "run.json")
+    different = differences(migrate(stored.config, stored.format), config)
     if different:
         raise InputError(f"{folder} was begun with other settings ({'; '.join(different)}): resume with the same ones")
 
@@ -89,12 +99,12 @@ def differences(stored: Json, now: Json) -> list[str]:
         if name in stored and isinstance(value, dict) and isinstance(stored[name], dict):
             found += differences(stored[name], value)
         elif name in stored and stored[name] != value:
-            found.append(f"{name} was {stored[name]!r}, now {value!r}")
+            found.append(f"{name} was {quoted(stored[name])}, now {quoted(value)}")
     return found
 
 
 def provenance(command: str) -> Json:
-    """What it takes to make the same numbers again."""
+    """Return the provenance of a run: everything needed to reproduce its results."""
     packages = {name: importlib.metadata.version(name) for name in ("metagrove", *PACKAGES)}
     return {"command": command, "versions": {"python": platform.python_version(), **packages}, "hardware": hardware()}
 
@@ -118,30 +128,96 @@ def peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
-def append_metrics(folder: Path, record: BlockRecord) -> None:
-    """Add a line to metrics.jsonl."""
+def read_run(path: Path) -> RunRecord:
+    """Read a run.json.
+
+    Raises:
+        RunError: It is missing, damaged, of a newer version or has no config.
+    """
+    return files.read_record(RunRecord, path, needs=("config",))
+
+
+def read_best(folder: Path) -> BestRecord:
+    """Read the best.json of a run, without its arrays.
+
+    Raises:
+        RunError: It is missing, damaged, of a newer version, or what it says cannot be.
+    """
+    path = folder / "best.json"
+    best = files.read_record(BestRecord, path, needs=("step", "validation", "validation.steps"))
+    most = MOST["inner_steps"]
+    problems = [] if 0 <= best.validation.steps <= most else [f"validation.steps must be from 0 to {most:,}"]
+    if not all(1 <= count <= MOST["clusters"] for count in best.clusters) or len(best.clusters) > LAYERS:
+        problems += [f"clusters must be at most {LAYERS} numbers from 1 to {MOST['clusters']:,}"]
+    raise_type_errors(problems, path)
+    return best
+
+
+def append_metrics(folder: Path, record: BlockRecord) -> bytes:
+    """Add a line to metrics.jsonl, and return it."""
+    line = f"{json.dumps(files.as_json(record))}\n".encode()
     if not is_first_process():
-        return
+        return line
     path = folder / "metrics.jsonl"
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(files.as_json(record)) + "\n")
+        with path.open("ab", buffering=0) as file:
+            if file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
         raise files.save_error(path, error) from error
+    return line
 
 
 def read_metrics(folder: Path) -> list[BlockRecord]:
     """The lines of metrics.jsonl; a last line cut off by a crash is left out."""
-    path, records = folder / "metrics.jsonl", []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        with contextlib.suppress(ValueError):
-            records.append(files.from_json(BlockRecord, json.loads(line)))
+    records = []
+    for line in metrics_lines(folder):
+        with contextlib.suppress(ValueError, RecursionError, RunError):
+            record = files.from_json(BlockRecord, json.loads(line))
+            records += [record] if isinstance(record.step, int) else []
     return records
 
 
-def cut_metrics(folder: Path, step: int) -> None:
-    """Drop what was logged after the checkpoint that training goes on from."""
-    if not is_first_process():
-        return
-    kept = [json.dumps(files.as_json(record)) for record in read_metrics(folder) if record.step <= step]
-    files.write_atomically(folder / "metrics.jsonl", "".join(f"{line}\n" for line in kept).encode())
+def metrics_lines(folder: Path) -> list[bytes]:
+    """The lines of metrics.jsonl with their ends, whatever they say; none if there is no such file."""
+    path = folder / "metrics.jsonl"
+    try:
+        return files.read_plain(path, most=MAX_METRICS_BYTES).splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({error.strerror})") from error
+
+
+def cut_metrics(folder: Path, step: int, so_far: TrainingProgress | None = None) -> TrainingProgress:
+    """Drop what was logged after the checkpoint that training goes on from.
+
+    Lines that are not those that the checkpoint knows are said to be damaged and dropped as well, back to the last
+    checkpoint whose lines are intact. The training itself does not depend on them.
+
+    Args:
+        folder: The run folder.
+        step: The checkpoint's meta-step.
+        so_far: What the checkpoint knows; runs of version 0.2.0 and before have no marks in it.
+
+    Returns:
+        The progress with the marks of the lines that are left.
+    """
+    so_far = so_far or TrainingProgress()
+    if not so_far.marks:
+        lines = [f"{json.dumps(files.as_json(one))}\n".encode() for one in read_metrics(folder) if one.step <= step]
+        log = functools.reduce(LogMark.after, lines, LogMark())
+    else:
+        lines = metrics_lines(folder)
+        running = list(itertools.accumulate(lines, LogMark.after, initial=LogMark()))
+        marks = list(itertools.takewhile(lambda mark: mark in running, so_far.marks))
+        log = marks[-1] if marks else LogMark()
+        if lost := so_far.marks[-1].lines - log.lines:
+            note(
+                f"{folder / 'metrics.jsonl'} was damaged: its checksum differs, and {lost} of the "
+                f"{so_far.marks[-1].lines} lines up to meta-step {step} are dropped; the training goes on unchanged"
+            )
+        lines, so_far = lines[: log.lines], dataclasses.replace(so_far, marks=tuple(marks))
+    if is_first_process():
+        files.write_atomically(folder / "metrics.jsonl", b"".join(lines))
+    return dataclasses.replace(so_far, log=log)

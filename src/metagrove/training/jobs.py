@@ -1,4 +1,4 @@
-"""A training as a job: `metagrove train ...` into a folder, resumed if it was begun."""
+"""A training as a job: `metagrove train ...` into a folder, resumed if it was started before."""
 
 import dataclasses
 import json

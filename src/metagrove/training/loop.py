@@ -29,7 +29,7 @@ from metagrove.training.block import run_block
 from metagrove.training.growth import as_grown, clusters_of, describe_growth, grow_if_called_for
 from metagrove.training.phases import State, end_fit, first_step, fit_ends, init_state, part_at, started
 from metagrove.training.progress import Progress
-from metagrove.training.records import BestCheckpoint, BlockRecord, TrainingProgress, ValidationRecord
+from metagrove.training.records import BestCheckpoint, BlockRecord, LastRecord, TrainingProgress, ValidationRecord
 from metagrove.training.step import Block, cut_of
 from metagrove.training.validate import describe, validate
 
@@ -58,7 +58,7 @@ def train(
             are, at most one for each block of tasks.
 
     Returns:
-        True at the end, after all meta-steps or when `patience` ran out; False if a person stopped it, and the same
+        True at the end, after all meta-steps or when `patience` ran out; False if the user stopped it, and the same
         call with `resume` goes on.
     """
     check_config(config)
@@ -70,7 +70,9 @@ def train(
         tasks = config.source.schedule(training.steps)
         with all_or_none():
             config, state, so_far = begin(config, folder, tasks, resume=resume, command=command)
-        with Progress(training.steps, begin=first_step(config.learner), start=int(state.step)) as progress:
+        with Progress(
+            training.steps, begin=first_step(config.learner, config.training), start=int(state.step)
+        ) as progress:
             while (step := int(state.step)) < training.steps and not out_of_patience(training, so_far):
                 began = time.monotonic()
                 with lost_process_as_error():
@@ -80,7 +82,7 @@ def train(
                 rate = (int(state.step) - step) / (time.monotonic() - began)
                 record = BlockRecord(int(state.step), named_means(config, block, step))
                 progress.show(record, steps_per_second=rate)
-                if record.step in fit_ends(config.learner):
+                if record.step in fit_ends(config.learner, config.training):
                     config, state = end_fit(config, state, tasks)
                 so_far = with_cost(so_far, time.monotonic() - began, rate if step >= 0 else 0.0, mesh.size)
                 if record.step >= 0 and record.step in validations(config):
@@ -92,11 +94,12 @@ def train(
                     config, state, so_far, record = grow(config, state, tasks, so_far, record)
                 if record.growth is not None:
                     progress.note(f"step {record.step}: {describe_growth(record.growth)}")
-                folders.append_metrics(folder, record)
+                so_far = so_far.logged(folders.append_metrics(folder, record))
                 if callback is not None:
                     callback(record)
                 stop = any_process(interrupted())
                 if stop or record.step in validations(config) or record.growth is not None:
+                    so_far = so_far.marked()
                     about = {"step": record.step, **files.as_json(so_far), **clusters_of(config)}
                     checkpoint.save(folder, "last", state, about)
                 if stop:
@@ -146,19 +149,21 @@ def begin(
     if not resume or not (folder / "last.json").exists():  # new, or stopped before its first checkpoint
         began = time.monotonic()
         state = started(config, tasks)  # first: what cannot start leaves no folder behind that looks like a run
+        so_far = TrainingProgress()
         if resume:
-            folders.cut_metrics(folder, first_step(config.learner) - 1)
+            so_far = folders.cut_metrics(folder, first_step(config.learner, config.training) - 1)
         else:
             folders.create(folder, to_json(config), command)
         if config.source.has_phases and state.step == 0:  # what the start knows, for transfer to later families
-            folders.append_metrics(folder, BlockRecord(0, validation=validate(config, state.meta, 0)))
-        return config, state, TrainingProgress(seconds=time.monotonic() - began)
-    kept = files.read_json(folder / "last.json")
-    config = as_grown(config, kept)
-    shapes = eqx.filter_eval_shape(lambda: init_state(config, kept["step"]))
-    state, about = checkpoint.load(folder, "last", shapes)
-    folders.cut_metrics(folder, about["step"])
-    return config, state, files.from_json(TrainingProgress, about)
+            so_far = so_far.logged(
+                folders.append_metrics(folder, BlockRecord(0, validation=validate(config, state.meta, 0)))
+            )
+        return config, state, dataclasses.replace(so_far, seconds=time.monotonic() - began)
+    kept = files.read_record(LastRecord, folder / "last.json", needs=("step",))
+    config = as_grown(config, kept.clusters)
+    shapes = eqx.filter_eval_shape(lambda: init_state(config, kept.step))
+    state, _ = checkpoint.load(folder, "last", shapes)
+    return config, state, folders.cut_metrics(folder, kept.step, kept.progress)
 
 
 def named_means(config: Config, block: Block, step: int) -> dict[str, float]:
@@ -205,10 +210,10 @@ def validations(config: Config) -> list[int]:
 
     In a fit before the first meta-step there is nothing to validate yet: these are its checkpoints.
     """
-    training, first = config.training, first_step(config.learner)
+    training, first = config.training, first_step(config.learner, config.training)
     regular = range(first // training.validate_every * training.validate_every, training.steps, training.validate_every)
     regular = [step for step in regular if first < step and step != 0]
-    regular += fit_ends(config.learner)
+    regular += fit_ends(config.learner, config.training)
     ends = training.phase_ends() if training.phases else []
     return sorted({*regular, *ends, *config.source.begins(training.steps)[1:], training.steps})
 
@@ -243,13 +248,14 @@ def keep_if_best(
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Within, Ctrl-C (or SIGTERM) sets a flag instead of tearing a step apart; a second one does tear."""
+    """Within, Ctrl-C, SIGTERM or SIGHUP (a closed terminal) sets a flag instead of tearing a step; twice tears."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set
         return
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    before = {number: signal.getsignal(number) for number in numbers}
 
     def ask(number: int, _: Any) -> None:
         asked.set()

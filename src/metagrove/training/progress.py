@@ -1,17 +1,16 @@
-"""What a person sees while training: a bar on a terminal, a plain line now and then elsewhere.
+"""Training progress: a progress bar on a terminal, periodic lines elsewhere.
 
 The first block of meta-steps compiles, so that its speed says nothing about the time left.
 """
 
 import sys
 import time
-from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from metagrove.notes import is_quiet, is_verbose
+from metagrove.terminal import TerminalConsole
 from metagrove.training.records import BlockRecord
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -22,7 +21,7 @@ class Progress:
     """Loss, steps a second and time left, on standard error."""
 
     def __init__(self, total: int, *, start: int, begin: int = 0):
-        self.console = Console(file=sys.stderr, soft_wrap=True, quiet=is_quiet())
+        self.console = TerminalConsole(file=sys.stderr, soft_wrap=True, quiet=is_quiet())
         self.total, self.begin = total, begin
         self.compiled = False
         self.bar = Bar(
@@ -34,8 +33,8 @@ class Progress:
             console=self.console,
             disable=is_quiet() or not self.console.is_terminal,
         )
-        fields: dict[str, Any] = {"loss": float("nan"), "rate": "-", "left": ""}
-        self.row = self.bar.add_task("", total=total - begin, completed=start - begin, **fields)
+        done = start - begin
+        self.row = self.bar.add_task("", total=total - begin, completed=done, loss=float("nan"), rate="-", left="")
         self.last_line = time.monotonic()
         if start < total:
             self.note(COMPILING)

@@ -1,8 +1,9 @@
-"""What a run writes down while it is trained: a line of metrics.jsonl for each block, and its progress in last.json."""
+"""Records of training: a line of metrics.jsonl for each block, and the progress in last.json."""
 
 import dataclasses
+import hashlib
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from metagrove.files import FLAT, OMIT_NONE, json_key
 from metagrove.learner import GrowthStart
@@ -79,7 +80,7 @@ class BlockRecord:
 
     @property
     def watched(self) -> Literal["accuracy", "loss"]:
-        """What tells how training goes: the accuracy of a classifier, otherwise the loss."""
+        """The metric of training progress: the accuracy of a classifier, otherwise the loss."""
         return "accuracy" if "accuracy" in self.means else "loss"
 
 
@@ -94,8 +95,62 @@ class BestCheckpoint:
 
 
 @dataclasses.dataclass(frozen=True)
+class Provenance:
+    """What it takes to make the same numbers again."""
+
+    command: str = ""
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    hardware: str = "not recorded"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunRecord:
+    """run.json: the settings of a run, as plain data, and its provenance."""
+
+    format: int
+    config: dict[str, Any]
+    provenance: Provenance = Provenance()
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightsRecord:
+    """What the JSON file of a checkpoint says about its file of arrays."""
+
+    format: int
+    weights: str
+    """The name of the file, in the same folder."""
+    sha256: str
+    bytes: int | None = None
+    """Its size; None in files of version 0.2.0 and before."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BestRecord:
+    """best.json beside what it says about its arrays."""
+
+    step: int
+    validation: ValidationRecord
+    phase: int = 0
+    seconds: float = math.nan
+    clusters: tuple[int, ...] = ()
+    """Clusters of each level, of a learner that has some."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LogMark:
+    """A running checksum of metrics.jsonl: each line's is that of the one before it and of the line."""
+
+    lines: int = 0
+    sha256: str = ""
+
+    def after(self, line: bytes) -> "LogMark":
+        """The mark with one more line, which ends in a line break."""
+        return LogMark(self.lines + 1, hashlib.sha256(self.sha256.encode() + line).hexdigest())
+
+
+@dataclasses.dataclass(frozen=True)
 class GrowthState:
-    """What a detector of growth remembers from block to block."""
+    """State of a growth detector between blocks."""
 
     blocks: tuple[tuple[float, ...], ...] = ()
     """(meta-steps, mean) of each block of the window that is being filled."""
@@ -108,7 +163,7 @@ class GrowthState:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingProgress:
-    """What a run knows of itself, kept with its last checkpoint."""
+    """Training progress, stored with the last checkpoint."""
 
     best: BestCheckpoint | None = None
     not_better: int = 0
@@ -122,3 +177,24 @@ class TrainingProgress:
     devices: int = 1
     """Devices that shared the tasks of a meta-step, last."""
     watch: GrowthState = GrowthState()
+    log: LogMark = LogMark()
+    """Of all lines that metrics.jsonl has."""
+    marks: tuple[LogMark, ...] = ()
+    """Those of all checkpoints so far; none in runs of version 0.2.0 and before."""
+
+    def logged(self, line: bytes) -> "TrainingProgress":
+        """The progress with one more line of metrics.jsonl."""
+        return dataclasses.replace(self, log=self.log.after(line))
+
+    def marked(self) -> "TrainingProgress":
+        """The progress of a checkpoint, which knows the lines so far."""
+        return dataclasses.replace(self, marks=(*self.marks, self.log))
+
+
+@dataclasses.dataclass(frozen=True)
+class LastRecord:
+    """last.json beside what it says about its arrays."""
+
+    step: int
+    progress: TrainingProgress = dataclasses.field(metadata=FLAT)
+    clusters: tuple[int, ...] = ()

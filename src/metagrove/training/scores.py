@@ -1,4 +1,4 @@
-"""How good a learner is on fresh tasks, after every number of inner steps; and two learners on the same tasks."""
+"""Scores of a learner on new tasks after every number of inner steps, and paired comparisons of two learners."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -88,7 +88,7 @@ class KeepScore:
 
 
 def test_parts(source: Source, seed: int) -> list[tuple[TaskDraw, PRNGKeyArray]]:
-    """What draws test tasks, each part with its key; fold the task's number in."""
+    """Return the parts of the test tasks, each with its key, into which the index of a task is folded."""
     parts, key = source.parts("test"), key_for("test", seed)
     keys = [key] if len(parts) == 1 else [jax.random.fold_in(key, i) for i in range(len(parts))]
     return list(zip(parts, keys, strict=True))
@@ -116,7 +116,7 @@ def join_scores(parts: Sequence[Scores]) -> Scores:
 
 
 def ci95(values: np.ndarray) -> np.ndarray:
-    """Half the width of the 95 % confidence interval of the mean over tasks, 1.96·sd/√n."""
+    """Half the width of the 95 % confidence interval of the mean over tasks, 1.96·std/√n."""
     if values.shape[0] < 2:
         return np.full(values.shape[1:], np.nan)
     return np.asarray(1.96 * values.std(0, ddof=1) / np.sqrt(values.shape[0]))
@@ -132,7 +132,7 @@ def best_step(scores: Scores, metric: Metric) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Clustering:
-    """How far first-level clusters and families agree: the strongest cluster of each task against its family."""
+    """Agreement of first-level clusters and families: the strongest cluster of each task against its family."""
 
     nmi: float
     """Normalised mutual information."""

@@ -1,4 +1,4 @@
-"""Meta-steps whose tasks are spread over devices, with a result that does not depend on their number.
+"""Meta-steps whose tasks are distributed over devices, with a result that does not depend on their number.
 
 A meta-batch is cut into blocks of tasks, and each device computes the blocks that are its own:
 
@@ -9,6 +9,7 @@ values are moved and nothing is computed. A program that is compiled for several
 differently and rounds differently, even where a device computes the same.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +24,9 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float
 
 from metagrove.devices import gather_rows, local_places, shares
+from metagrove.training.packing import PackedState, Packing
 from metagrove.training.phases import State
-from metagrove.training.step import Block, Data, Recipe, step_gradient_fn, updated
+from metagrove.training.step import Block, Data, Recipe, packing_of, step_gradient_fn, updated
 
 Rows = Float[Array, "blocks n"]
 """The gradient of each block with its loss and metrics, raveled; those of other devices' blocks are 0."""
@@ -33,21 +35,24 @@ Rows = Float[Array, "blocks n"]
 class Progress(eqx.Module):
     """The state with what was seen since the first meta-step of a call: sums, and whether the last were finite."""
 
-    state: State
+    state: PackedState
     sums: dict[str, Float[Array, ""]]
     finite: dict[str, Bool[Array, ""]]
 
 
 def run_spread(mesh: Mesh, recipe: Recipe, data: Data, state: State, stop: int) -> tuple[State, Block]:
-    """Meta-steps up to `stop`, or up to the first that is not finite, with the blocks spread over a mesh."""
-    arrays, static = eqx.partition((data, state), is_array)
+    """Meta-steps up to `stop`, or up to the first that is not finite, with the blocks distributed over a mesh."""
+    packing = packing_of(recipe, state.meta)
+    packed = eqx.filter_jit(packing.pack_state)(state)
+    arrays, static = eqx.partition((data, packing.rest), is_array)
     leaves, structure = jax.tree.flatten(static)
-    advance, empty = compiled_step(recipe, structure, tuple(leaves), shapes_of(arrays))
+    how = dataclasses.replace(packing, rest=None)
+    advance, empty = compiled_step(recipe, how, structure, tuple(leaves), shapes_of((arrays, packed)))
     own, places, first = shares(recipe.cut.blocks, mesh.size), local_places(mesh), int(state.step)
     given, progress, rows = {}, {}, {}
     for place, device in places.items():
-        given[place] = jax.device_put((arrays[0], np.int32(own[place].start)), device)
-        progress[place], rows[place] = jax.device_put(empty(jax.tree.map(jnp.copy, arrays[1])), device)
+        given[place] = jax.device_put((arrays, np.int32(own[place].start)), device)
+        progress[place], rows[place] = jax.device_put(empty(jax.tree.map(jnp.copy, packed)), device)
     for step in range(first, stop + 1):  # the first call computes a gradient alone, the last one updates alone
         update, counts = np.bool_(step > first), {place: len(own[place]) if step < stop else 0 for place in places}
         args = {
@@ -58,7 +63,7 @@ def run_spread(mesh: Mesh, recipe: Recipe, data: Data, state: State, stop: int) 
         rows = gather_rows({place: one[1] for place, one in found.items()}, mesh)
     after = progress[min(places)]
     count = jnp.maximum(after.state.step - first, 1)
-    return eqx.combine(after.state, static[1]), Block(jax.tree.map(lambda s: s / count, after.sums), after.finite)
+    return packing.unpack_state(after.state), Block(jax.tree.map(lambda s: s / count, after.sums), after.finite)
 
 
 def is_array(leaf: Any) -> bool:
@@ -82,24 +87,27 @@ def shapes_of(tree: Any) -> Any:
 
 @functools.lru_cache(maxsize=32)
 def compiled_step(
-    recipe: Recipe, structure: Any, leaves: tuple[Any, ...], shapes: Any
+    recipe: Recipe, packing: Packing, structure: Any, leaves: tuple[Any, ...], shapes: Any
 ) -> tuple[Callable[..., tuple[Progress, Rows]], Callable[[Any], tuple[Progress, Rows]]]:
     """The program of a device, and what it starts from: no sums, no gradients."""
-    static_data, static_state = jax.tree.unflatten(structure, leaves)
-    num_blocks = recipe.cut.blocks
+    static, num_blocks = jax.tree.unflatten(structure, leaves), recipe.cut.blocks
 
-    def gradient_fn(data: Any, state: Any) -> Callable[[Any], Any]:
-        return step_gradient_fn(recipe, eqx.combine(data, static_data), eqx.combine(state, static_state))
+    def whole(arrays: Any) -> tuple[Data, Packing]:
+        data, rest = eqx.combine(arrays, static)
+        return data, dataclasses.replace(packing, rest=rest)
 
-    like = jax.eval_shape(lambda data, state: gradient_fn(data, state)(0), *jax.tree.unflatten(*shapes))
+    def gradient_fn(arrays: Any, state: PackedState) -> Callable[[Any], Any]:
+        return step_gradient_fn(recipe, *whole(arrays), state)
+
+    like = jax.eval_shape(lambda arrays, state: gradient_fn(arrays, state)(0), *jax.tree.unflatten(*shapes))
     flat, unravel = ravel_pytree(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), like))
 
     def advance(given: Any, progress: Progress, rows: Rows, update: Array, count: Array) -> tuple[Progress, Rows]:
-        (data, first), state = given, eqx.combine(progress.state, static_state)
+        arrays, first = given
         total = functools.reduce(jnp.add, [rows[i] for i in range(num_blocks)])
-        new, seen = updated(recipe, eqx.combine(data, static_data), state, unravel(total))
-        progress = followed(progress, eqx.filter(new, is_array), seen, update)
-        gradient, ok = gradient_fn(data, progress.state), jnp.stack(list(progress.finite.values())).all()
+        new, seen = updated(recipe, *whole(arrays), progress.state, unravel(total))
+        progress = followed(progress, new, seen, update)
+        gradient, ok = gradient_fn(arrays, progress.state), jnp.stack(list(progress.finite.values())).all()
 
         def put(i: Array, rows: Rows) -> Rows:
             return rows.at[first + i].set(ravel_pytree(gradient(first + i))[0])
@@ -114,7 +122,7 @@ def compiled_step(
     return jax.jit(advance, donate_argnums=(1,)), empty
 
 
-def followed(progress: Progress, new: State, seen: dict[str, Array], update: Array) -> Progress:
+def followed(progress: Progress, new: PackedState, seen: dict[str, Array], update: Array) -> Progress:
     """The progress after a meta-step, if one was made and all before it were finite; its update, if it is finite."""
     made = update & jnp.stack(list(progress.finite.values())).all()
     finite = {name: jnp.where(made, jnp.isfinite(seen[name]), was) for name, was in progress.finite.items()}

@@ -11,20 +11,23 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from metagrove.config.config import Training
 from metagrove.learner import Learner, Meta, Phase
-from metagrove.outer import Cut, Gradient, block_gradient_fn
+from metagrove.outer import Cut, block_gradient_fn
 from metagrove.sources.source import TaskSchedule
-from metagrove.training.phases import State
+from metagrove.training.packing import Arrays, PackedState, Packing
+
+PackedGradient = tuple[Float[Array, ""], dict[str, Float[Array, ""]], Arrays]
+"""As `outer.Gradient`, with the gradient packed."""
 
 
 class Block(eqx.Module):
-    """What a person wants to see of a block of meta-steps: means over it, and whether it ended well."""
+    """Metrics of a block of meta-steps: means over it, and whether they are finite."""
 
     means: dict[str, Float[Array, ""]]
     finite: dict[str, Bool[Array, ""]]
 
 
 class Recipe(NamedTuple):
-    """Of meta-steps, what their program depends on."""
+    """Static arguments of the compiled program of meta-steps."""
 
     learner: Learner
     training: Training
@@ -34,7 +37,7 @@ class Recipe(NamedTuple):
 
     @property
     def cut(self) -> Cut:
-        """How a meta-batch is cut into blocks of tasks."""
+        """The division of a meta-batch into blocks of tasks."""
         return cut_of(self.training)
 
 
@@ -52,31 +55,50 @@ class Data(eqx.Module):
 
 
 def cut_of(training: Training) -> Cut:
-    """How a meta-batch is cut into blocks of tasks: as many devices as there are blocks can share it."""
+    """Return the division of a meta-batch into blocks of tasks, which as many devices can share."""
     return Cut.of(training.meta_batch, training.task_chunk_size, training.task_blocks)
 
 
-def step_gradient_fn(recipe: Recipe, data: Data, state: State) -> Callable[[Any], Gradient]:
+def packing_of(recipe: Recipe, meta: Meta) -> Packing:
+    """How the state is packed. Where clusters are added, Adam's counts are by row, and nothing is packed."""
+    return Packing.of(meta, large=0) if recipe.training.growth.growth_window else Packing.of(meta)
+
+
+def step_gradient_fn(
+    recipe: Recipe, data: Data, packing: Packing, state: PackedState
+) -> Callable[[Any], PackedGradient]:
     """A function of a block's number: what its tasks add to the meta-gradient of the step that `state` is at."""
     learner, training, phase, fits = recipe
-    task_key, learner_key = jax.random.split(jax.random.fold_in(data.key, state.step))
-    now = jnp.maximum(state.step, 0)  # a fit before the first meta-step has the tasks of the first
+    meta, step = packing.meta(state), state.step
+    task_key, learner_key = jax.random.split(jax.random.fold_in(data.key, step))
+    now = jnp.maximum(step, 0)  # a fit before the first meta-step has the tasks of the first
     sample, task_keys = data.schedule.at(now).sample, jax.random.split(task_key, training.meta_batch)
-    progress = (state.step - data.begin) / jnp.maximum(data.end - data.begin, 1)
-    trainable = trained_leaves(learner, state.meta, phase, fits=fits)
+    progress = (step - data.begin) / jnp.maximum(data.end - data.begin, 1)
+    trainable = trained_leaves(learner, meta, phase, fits=fits)
     how = {"key": learner_key, "sample": sample, "trainable": trainable, "loss": phase.loss, "progress": progress}
-    return block_gradient_fn(learner, state.meta, task_keys, recipe.cut, **how)
+    gradient = block_gradient_fn(learner, meta, task_keys, recipe.cut, **how)
+
+    def packed(i: Any) -> PackedGradient:
+        loss, metrics, grads = gradient(i)
+        return loss, metrics, packing.pack(grads)
+
+    return packed
 
 
-def updated(recipe: Recipe, data: Data, state: State, gradient: Gradient) -> tuple[State, dict[str, Array]]:
+def updated(
+    recipe: Recipe, data: Data, packing: Packing, state: PackedState, gradient: PackedGradient
+) -> tuple[PackedState, dict[str, Array]]:
     """The state after the update of the optimiser, and what is logged of the step."""
     learner, training, phase, fits = recipe
     loss, metrics, grads = gradient
-    optimizer = training.optimizer(data.steps)
-    updates, opt_state = optimizer.update(grads, state.opt_state, eqx.filter(state.meta, eqx.is_inexact_array))
-    trainable = trained_leaves(learner, state.meta, phase, fits=fits)
+    optimizer: Any = training.optimizer(data.steps)  # optax types trees of arrays, not modules
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    meta = packing.meta(state)
+    mask = trained_leaves(learner, meta, phase, fits=fits)
+    both = zip(jax.tree.leaves(mask), jax.tree.leaves(meta), strict=True)
+    updates = packing.keep_trained(updates, [yes for yes, leaf in both if eqx.is_inexact_array(leaf)])
     seen = {"loss": loss, "gradient_norm": optax.tree.norm(grads), **metrics}
-    return State(eqx.apply_updates(state.meta, eqx.filter(updates, trainable)), opt_state, state.step + 1), seen
+    return PackedState(eqx.apply_updates(state.params, updates), opt_state, state.step + 1), seen
 
 
 def trained_leaves(learner: Learner, meta: Meta, phase: Phase, *, fits: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""A look at the validation tasks: what chooses checkpoints, inner steps, settings; test tasks never do."""
+"""Validation: it selects checkpoints, inner steps and settings, which test tasks never do."""
 
 from metagrove.config.config import Config
 from metagrove.keys import key_for

@@ -1,1 +1,1 @@
-"""Commands of this package side by side, each in a process of its own: on the cores of this machine or on a cluster."""
+"""Parallel commands of this package, each in its own process: on the cores of this machine or on a cluster."""

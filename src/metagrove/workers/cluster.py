@@ -1,4 +1,4 @@
-"""Jobs on a Dask cluster; the cluster repeats a job whose worker has died on another worker."""
+"""Jobs on a Dask cluster; a job whose worker has died is repeated on another worker."""
 
 import uuid
 from pathlib import Path

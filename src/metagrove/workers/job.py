@@ -1,4 +1,4 @@
-"""A job, a command of metagrove that can be repeated to go on where it stopped, and how it is executed."""
+"""Jobs: commands of metagrove that resume when they are repeated, and their execution."""
 
 import os
 import subprocess

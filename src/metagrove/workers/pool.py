@@ -1,4 +1,4 @@
-"""Run jobs side by side: on the cores of this machine, or on a Dask cluster that shares its files."""
+"""Run jobs in parallel: on the cores of this machine, or on a Dask cluster that shares its files."""
 
 import contextlib
 import itertools
@@ -22,7 +22,7 @@ Then = Callable[[Job, int], Sequence[Job]]
 
 @runtime_checkable
 class Pool(Protocol):
-    """What executes jobs."""
+    """Interface of executors of jobs."""
 
     @property
     def size(self) -> int:

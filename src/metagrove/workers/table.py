@@ -4,11 +4,11 @@ import dataclasses
 import sys
 import time
 
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from metagrove.errors import STOPPED, DivergedError
+from metagrove.terminal import TerminalConsole
 from metagrove.workers.job import Job
 
 SECONDS_BETWEEN_READINGS = 1.0
@@ -20,7 +20,7 @@ SHOWN = 30
 
 @dataclasses.dataclass
 class Line:
-    """What is known of a job."""
+    """State of a job."""
 
     job: Job
     submitted: float
@@ -63,7 +63,7 @@ class JobTable:
     """The table of all jobs, on standard error."""
 
     def __init__(self):
-        self.console = Console(file=sys.stderr)
+        self.console = TerminalConsole(file=sys.stderr)
         self.lines: list[Line] = []
         self.live = Live(console=self.console, auto_refresh=False, transient=False)
         self.looked = 0.0

@@ -73,7 +73,7 @@ def continual_toy_return() -> tuple[Row, ...]:
 
 def continual_images() -> tuple[Row, ...]:
     """Rows on a stream of images: HSML-D, HSML-D with the novelty detector, static hierarchies, MUMOMAML."""
-    ours = IMAGE_SETTINGS["hsml-ours"]
+    ours = IMAGE_SETTINGS["hsml-a"]
     mumomaml = {**IMAGE_SETTINGS["mumomaml"], **STATIC}
     return (
         Row("HSML-D", "continual-images", paper="47.96", settings=ours),

@@ -1,24 +1,28 @@
 """MiniImagenet (appendix D): every method of the paper's table, two settings of each selected on validation tasks."""
 
-from metagrove.paper.experiments.images import IMAGE_EXPERIMENT, IMAGE_SETTINGS, OUR_HSML
+from metagrove.paper.experiments.images import HSML_A, IMAGE_BUDGETS, IMAGE_EXPERIMENT, IMAGE_SETTINGS
 from metagrove.paper.experiments.kinds import Budget, Experiment, Row, Search, Settings
 
 PRESET = "mini-imagenet-1shot"
 AT_32_PX: Settings = {"queries": 5, "augment": True, "schedule": "cosine"}
 BUDGETS: dict[str, Budget] = {
     "paper": Budget({}, None, 4_000),
-    "small": Budget(
-        {**AT_32_PX, "steps": 3000, "validate_every": 500},
-        {**AT_32_PX, "steps": 500, "validate_every": 250},
-        2_000,
+    "studies": Budget(
+        {**AT_32_PX, "steps": 3000, "validate_every": 1500},
+        {**AT_32_PX, "steps": 500, "validate_every": 500},
+        1_000,
     ),
+    "small": IMAGE_BUDGETS["small"],
     "quick": Budget({**AT_32_PX, "steps": 300, "validate_every": 150}, None, 400),
 }
-"""The paper's protocol; 3,000 meta-steps with cosine decay and a search (with --size 32); a smoke test."""
+"""The paper's protocol; with --size 32, 3,000 meta-steps with cosine decay after a search by trials of 500, or 10,000
+without decay and search; a smoke test."""
 
 RATES: tuple[Settings, ...] = ({"outer_lr": 0.001}, {"outer_lr": 0.003})
 """The two candidates of most methods."""
 SLOW: tuple[Settings, ...] = ({"outer_lr": 0.0003}, {"outer_lr": 0.001})
+MANY_NETS: Settings = {"validation_tasks": 50}
+"""A validation of ten nets costs ten of MAML's."""
 REPTILE: Settings = {
     "inner_rule": "adam",
     "inner_steps": 8,
@@ -36,7 +40,7 @@ METHODS: dict[str, tuple[str, str | None, Settings, tuple[Settings, ...]]] = {
     "ProtoNet": ("protonet", "46.61 ± 0.78", {}, RATES),
     "MAML": ("maml", "48.70 ± 1.84", {}, RATES),
     "HSML": ("hsml", "50.38 ± 1.85", {}, RATES),
-    "HSML (ours)": ("hsml", None, OUR_HSML, RATES),
+    "HSML (ours)": ("hsml", None, HSML_A, RATES),
     "mAP-DLM": ("map-dlm", "49.82 ± 0.78", {"train_ways": 8, "queries": 7}, RATES),
     "Matching networks": ("matching-net", "43.56 ± 0.34", {}, RATES),
     "Matching networks, FCE": ("matching-net-fce", "43.56 ± 0.34", {}, RATES),
@@ -44,7 +48,12 @@ METHODS: dict[str, tuple[str, str | None, Settings, tuple[Settings, ...]]] = {
     "GNN": ("gnn", "50.33 ± 0.36", {}, RATES),
     "SNAIL": ("snail", "45.10 ± 0.00", {}, SLOW),
     "LLAMA": ("llama", "49.40 ± 1.83", {"outer_lr": 0.003}, ({}, {"curvature_weight": 1e-5})),
-    "PLATIPUS": ("platipus", "50.13 ± 1.86", {"outer_lr": 0.003}, ({"kl_weight": 1e-6}, {"kl_weight": 1e-4})),
+    "PLATIPUS": (
+        "platipus",
+        "50.13 ± 1.86",
+        {"outer_lr": 0.003, **MANY_NETS},
+        ({"kl_weight": 1e-6}, {"kl_weight": 1e-4}),
+    ),
     "Reptile": ("reptile", "49.97 ± 0.32", REPTILE, ({"inner_lr": 0.001}, {"inner_lr": 0.003})),
     "Meta-learner LSTM": (
         "meta-lstm",
@@ -55,7 +64,7 @@ METHODS: dict[str, tuple[str, str | None, Settings, tuple[Settings, ...]]] = {
     "Meta-SGD": ("meta-sgd", "50.47 ± 1.87", {}, RATES),
     "MT-Net": ("mt-net", "49.75 ± 1.83", {"transform": False}, RATES),  # as in the paper: T would add capacity
     "MUMOMAML": ("mumomaml", "49.86 ± 1.85", IMAGE_SETTINGS["mumomaml"], RATES),
-    "BMAML": ("bmaml", "50.01 ± 1.86", IMAGE_SETTINGS["bmaml"], RATES),
+    "BMAML": ("bmaml", "50.01 ± 1.86", {**IMAGE_SETTINGS["bmaml"], **MANY_NETS}, RATES),
 }
 """Methods in the order in which they run: ProtoNet and MAML first, so that a broken method is seen at once."""
 

@@ -3,7 +3,7 @@
 Ablations (appendix H), numbers of clusters (table 3, appendix F) and aggregators (appendix G).
 """
 
-from metagrove.paper.experiments.images import IMAGE_EXPERIMENT, OUR_HSML
+from metagrove.paper.experiments.images import HSML_A, IMAGE_EXPERIMENT
 from metagrove.paper.experiments.kinds import Budget, Experiment, Row, Settings
 from metagrove.sources.functions import Functions
 
@@ -107,7 +107,7 @@ def image_cluster_numbers() -> tuple[Row, ...]:
         Row(
             f"HSML (ours) {clusters}",
             "images-1shot",
-            settings={**OUR_HSML, "clusters": clusters},
+            settings={**HSML_A, "clusters": clusters},
             shares=("table2", "HSML (ours), 1-shot") if clusters == PAPER_CLUSTERS else None,
         )
         for clusters in ((4, 2, 1), (1,), (2, 2, 1), (8, 4, 4, 1))

@@ -46,7 +46,7 @@ class PolynomialBase:
 
 
 class ConvexQuantities(eqx.Module):
-    """What theorem 1 is about, for one task; risks are mean squared errors."""
+    """Quantities of theorem 1 for one task; risks are mean squared errors."""
 
     risk: Float[Array, ""]
     """R̂(θ₀ₜ)."""
@@ -63,6 +63,26 @@ class ConvexQuantities(eqx.Module):
     gradient_std: Float[Array, ""]
     """σ at θ₀ₜ."""
     largest_loss: Float[Array, ""]
+
+
+def errors(weight: Array, rows: Examples) -> Array:
+    """φᵀw − y of each row."""
+    return features(rows.x, weight.shape[0]) @ weight - rows.y[:, 0]
+
+
+def risk(weight: Array, rows: Examples) -> Array:
+    """Mean of (φᵀw − y)²."""
+    return jnp.square(errors(weight, rows)).mean()
+
+
+def single_pass(weight: Array, designs: Array, targets: Array, step: Array) -> Array:
+    """One pass of stochastic gradient descent, one example per step."""
+
+    def update(weight: Array, row: tuple[Array, Array]) -> tuple[Array, None]:
+        design, y = row
+        return weight - step * 2 * (design @ weight - y) * design, None
+
+    return jax.lax.scan(update, weight, (designs, targets))[0]
 
 
 def measure_convex(learner: Learner, meta: Meta, reference: PolynomialNet, task: Task) -> ConvexQuantities:
@@ -83,21 +103,11 @@ def measure_convex(learner: Learner, meta: Meta, reference: PolynomialNet, task:
     count = shared.weight.shape[0]
     support, query = task.support, task.query
 
-    def errors(weight: Array, rows: Examples) -> Array:
-        return features(rows.x, count) @ weight - rows.y[:, 0]
-
-    def risk(weight: Array, rows: Examples) -> Array:
-        return jnp.square(errors(weight, rows)).mean()
-
     designs = features(support.x, count)
     c = 1 / (2 * jnp.square(designs).sum(1).max())  # the Hessian of (φᵀw − y)² is 2φφᵀ
     step = c / jnp.sqrt(len(designs))
 
-    def update(weight: Array, row: tuple[Array, Array]) -> tuple[Array, None]:
-        design, y = row
-        return weight - step * 2 * (design @ weight - y) * design, None
-
-    adapted, _ = jax.lax.scan(update, start, (designs, support.y[:, 0]))
+    adapted = single_pass(start, designs, support.y[:, 0], step)
     gradients = 2 * errors(start, support)[:, None] * designs
     best = jnp.linalg.lstsq(features(query.x, count), query.y[:, 0])[0]
     at = [errors(w, rows) for w in (start, adapted, flat(reference)) for rows in (support, query)]

@@ -1,6 +1,7 @@
 """The quantities of the bounds for one task, with unscaled losses; `study` maps over tasks and scales."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -23,7 +24,7 @@ CHUNK = 100
 
 
 class Quantities(eqx.Module):
-    """What is measured of one task. Risks are mean squared errors, on the support set unless they are `fresh`."""
+    """Measured quantities of one task. Risks are mean squared errors, on the support set unless they are `fresh`."""
 
     risk: Float[Array, ""]
     """R̂(θ₀ₜ)."""
@@ -56,14 +57,37 @@ class Quantities(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """How a run is measured."""
+    """Settings of the measurement of a run."""
 
     steps: int
     """Inner steps."""
     scale: float
-    """M: losses are divided by it in the step sizes c/u, as the theorem asks for losses in [0, 1]."""
+    """M: losses are divided by it in the learning rates c/u, as the theorem asks for losses in [0, 1]."""
     fresh_hessians: int = 0
     """Fresh points for γ; 0 to leave it out."""
+
+
+class FlatNet(eqx.Module):
+    """Losses and curvature of a net as functions of its parameters in one vector."""
+
+    unravel: Callable[[Array], Any] = eqx.field(static=True)
+    static: Any
+
+    def point_loss(self, params: Array, x: Array, y: Array) -> Array:
+        """Squared error of one example."""
+        return jnp.square(eqx.combine(self.unravel(params), self.static)(x[None]) - y[None]).mean()
+
+    def losses(self, params: Array, rows: Examples) -> Array:
+        """Squared error of each example."""
+        return jax.vmap(lambda x, y: self.point_loss(params, x, y))(rows.x, rows.y)
+
+    def norm(self, params: Array, x: Array, y: Array) -> Array:
+        """Norm of the Hessian of one example's loss."""
+        return hessian_norm(lambda p: self.point_loss(p, x, y), params)
+
+    def change(self, first: Array, second: Array, x: Array, y: Array) -> Array:
+        """Change of the Hessian of one example's loss between two parameter vectors."""
+        return hessian_change(lambda p: self.point_loss(p, x, y), first, second)
 
 
 def measure(learner: GradientLearner, meta: Meta, reference: Any, how: Measurement, task: Task) -> Quantities:
@@ -83,46 +107,33 @@ def measure(learner: GradientLearner, meta: Meta, reference: Any, how: Measureme
     path = jax.vmap(flat)(info.path)
     shared_net = meta.net if isinstance(meta, HSMLMeta) else meta
     _, unravel = ravel_pytree(eqx.filter(shared_net, eqx.is_inexact_array))
-    static = eqx.filter(shared_net, eqx.is_inexact_array, inverse=True)
-
-    def point_loss(params: Array, x: Array, y: Array) -> Array:
-        return jnp.square(eqx.combine(unravel(params), static)(x[None]) - y[None]).mean()
-
-    def losses(params: Array, rows: Examples) -> Array:
-        return jax.vmap(lambda x, y: point_loss(params, x, y))(rows.x, rows.y)
-
-    def norm(params: Array, x: Array, y: Array) -> Array:
-        return hessian_norm(lambda p: point_loss(p, x, y), params)
-
-    def change(first: Array, second: Array, x: Array, y: Array) -> Array:
-        return hessian_change(lambda p: point_loss(p, x, y), first, second)
-
+    net = FlatNet(unravel, eqx.filter(shared_net, eqx.is_inexact_array, inverse=True))
     support, query = task.support, task.query
     start, end, others = path[0], path[-1], (flat(shared_net), flat(reference))
-    over_points = jax.vmap(norm, in_axes=(None, 0, 0))
+    over_points = jax.vmap(net.norm, in_axes=(None, 0, 0))
     along = jax.lax.map(lambda p: over_points(p, support.x, support.y), path)
     changes = jax.lax.map(
-        lambda pair: jax.vmap(change, in_axes=(None, None, 0, 0))(pair[0], pair[1], support.x, support.y),
+        lambda pair: jax.vmap(net.change, in_axes=(None, None, 0, 0))(pair[0], pair[1], support.x, support.y),
         (path[:-1], path[1:]),
     )
-    gradients = jax.vmap(jax.grad(point_loss), in_axes=(None, 0, 0))(start, support.x, support.y)
-    shared_gradient = jax.grad(lambda p: losses(p, support).mean())(others[0])
+    gradients = jax.vmap(jax.grad(net.point_loss), in_axes=(None, 0, 0))(start, support.x, support.y)
+    shared_gradient = jax.grad(lambda p: net.losses(p, support).mean())(others[0])
     smoothness = along.max()
     decayed = decayed_steps(
-        lambda p: losses(p, support).mean() / how.scale, start, smoothness / how.scale, support, how
+        lambda p: net.losses(p, support).mean() / how.scale, start, smoothness / how.scale, support, how
     )
-    seen = [losses(p, rows) for p in (start, end, others[1]) for rows in (support, query)]
+    seen = [net.losses(p, rows) for p in (start, end, others[1]) for rows in (support, query)]
     return Quantities(
-        risk=losses(start, support).mean(),
-        risk_shared=losses(others[0], support).mean(),
-        risk_reference=losses(others[1], support).mean(),
-        fresh_risk=losses(start, query).mean(),
-        adapted_risk=losses(end, support).mean(),
-        fresh_adapted_risk=losses(end, query).mean(),
-        fresh_decayed_risk=losses(decayed, query).mean(),
+        risk=net.losses(start, support).mean(),
+        risk_shared=net.losses(others[0], support).mean(),
+        risk_reference=net.losses(others[1], support).mean(),
+        fresh_risk=net.losses(start, query).mean(),
+        adapted_risk=net.losses(end, support).mean(),
+        fresh_adapted_risk=net.losses(end, query).mean(),
+        fresh_decayed_risk=net.losses(decayed, query).mean(),
         largest_loss=jnp.concatenate(seen).max(),
         hessian_norm=along[0].mean(),
-        fresh_hessian_norm=fresh_norm(norm, start, query, how),
+        fresh_hessian_norm=fresh_norm(net.norm, start, query, how),
         smoothness=smoothness,
         hessian_lipschitz=changes.max(),
         gradient_std=jnp.sqrt(jnp.square(gradients - gradients.mean(0, keepdims=True)).sum(1).mean()),

@@ -24,7 +24,8 @@ from metagrove.paper.theory.measure import Measurement, measure
 from metagrove.paper.theory.records import ConvexRow, GateRow, TaskRow, TheoryResult
 from metagrove.paper.theory.softplus import softplus_rows
 from metagrove.rivals.maml import MAML
-from metagrove.serve.run import Run, default_folder, load
+from metagrove.serve.run import Run, load
+from metagrove.serve.train import default_folder
 from metagrove.sources.functions import Functions
 from metagrove.training import folders
 from metagrove.training.loop import train

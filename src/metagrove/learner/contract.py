@@ -1,100 +1,20 @@
-"""The one contract between a method and everything else: training, evaluation, command line, figures.
-
-A learner is a frozen dataclass of hyperparameters with a few pure functions:
-
-    init(spec, *, key) -> meta                                everything the outer loop trains, the paper's Θ
-    adapt(meta, support, *, key=None, steps=None) -> predictor, info
-    meta_loss(meta, task, *, key) -> loss, info               by default adapt's query loss + info.penalty
-
-Always one task, no task axis: `outer` maps over tasks; only `data_dependent_init`, before the first meta-step, sees
-many. A learner with clusters also takes `adapt(..., assignment=p)`, the first level's assignment decided from outside
-(an oracle's, or one permuted over tasks); `family` reaches `adapt` in no other way, and never by default.
-"""
+"""The abstract base class of learners; the package's docstring states the contract."""
 
 import abc
 import dataclasses
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.errors import InputError
+from metagrove.learner.info import ClusterFunctions, GrowthStart, Info, Meta, Phase, Predictor
 from metagrove.losses import LossFn, metric_of, mse
 from metagrove.task import Examples, Spec, Task
 
-Meta = Any
-"""A pytree of arrays: what the outer loop trains."""
-
-Predictor = Callable[..., Array]
-"""A pytree module with `predictor(x, mask=None)`: a set of inputs to values (or log-probabilities)."""
-
-NetFn = Callable[..., Predictor]
-"""`net_fn(spec, key=key)` draws a fresh base net, an equinox module called as `net(x, mask=None)` on a set of rows."""
-
-GrowthStart = Literal["random", "warm"]
-"""How a new cluster starts."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Phase:
-    """A part of the training with a loss of its own, in which some of the meta-parameters are trained."""
-
-    steps: int = 0
-    """Meta-steps of the phase; 0 for all that are left."""
-    trains: tuple[str, ...] = ()
-    """Fields of the meta-parameters that are trained, e.g. embed; all, if none is named."""
-    loss: str = "query"
-    """The loss: query, or another one that the learner has, e.g. HSML's reconstruction."""
-    outer_lr: float = 0.0
-    """Outer learning rate (β) of the phase; 0 for that of the training."""
-    meta_batch: int = 0
-    """Number of tasks per meta-step of the phase; 0 for that of the training."""
-
-
-class Info(eqx.Module):
-    """What one adaptation reports; nothing of it is needed to predict.
-
-    Args:
-        path: The predictor after 0, 1, ..., steps inner steps.
-        penalty: Added to the query loss in training.
-        metrics: Scalars to log, by name.
-        task_embedding: The task embedding g, shape (d,); None for a learner that does not embed tasks.
-        assignments: Soft assignment of each level; empty for a learner without clusters.
-        novelty: How unlike others the task is, by name of a measure; empty for a learner that does not tell.
-    """
-
-    path: Predictor
-    """The predictor after 0, 1, ..., steps inner steps: its floating-point arrays stacked along a new first axis."""
-    penalty: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros(()))
-    """Added to the query loss in training, e.g. HSML's ξ·L_r."""
-    metrics: dict[str, Float[Array, ""]] = eqx.field(default_factory=dict)
-    task_embedding: Float[Array, " d"] | None = None
-    assignments: tuple[Float[Array, "_ _"], ...] = ()
-    """p^{k→k'} of each level, rows summing to 1; empty for a learner without clusters."""
-    novelty: dict[str, Float[Array, ""]] = eqx.field(default_factory=dict)
-    """Measures that are larger for a task unlike others, e.g. its negative log evidence; `serve` ranks each among the
-    validation tasks."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ClusterFunctions:
-    """Priors over functions of the nodes of one level, in the units of y.
-
-    Args:
-        x: Inputs, shape (n, d).
-        mean: Mean function of each node, shape (nodes, n, outputs).
-        std: Standard deviation of the functions, without noise; the same shape.
-        draws: Functions drawn from each prior, shape (nodes, draws, n, outputs).
-    """
-
-    x: np.ndarray
-    mean: np.ndarray
-    std: np.ndarray
-    draws: np.ndarray
+__all__ = ["Learner"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +83,18 @@ class Learner(abc.ABC):
             The phases in order, each with a number of steps, the fields it trains and the name of its loss.
         """
         return ()
+
+    def base_net(self, meta: Meta) -> Any:
+        """Return the net whose features supervised pretraining trains (`Training.pretrain_steps`).
+
+        Args:
+            meta: The meta-parameters.
+
+        Returns:
+            The net, with `features(x, mask)`; None for a learner without one. By default `meta` itself or its `net`.
+        """
+        net = meta if hasattr(meta, "features") else getattr(meta, "net", None)
+        return net if hasattr(net, "features") else None
 
     def begin_phase(self, name: str, meta: Meta, *, key: PRNGKeyArray) -> Meta:
         """Prepare the meta-parameters for one of `phases`, e.g. by stacking several random starts.
@@ -373,25 +305,3 @@ class Learner(abc.ABC):
             seen = metric.score(prediction, task.query.y, task.query.mask)
             info = dataclasses.replace(info, metrics={**info.metrics, metric.name: seen})
         return self.loss(prediction, task.query.y, task.query.mask) + info.penalty, info
-
-
-def after_each_step(
-    path: Predictor, examples: Examples, score_fn: LossFn, bind: Callable[[Predictor], Predictor] = lambda p: p
-) -> Float[Array, " steps_plus_1"]:
-    """`score_fn` of every predictor on the path, e.g. the query loss after 0, 1, ..., steps inner steps.
-
-    `bind` is applied to each predictor before it is called, e.g. to give it the support set's statistics.
-    """
-
-    stacked, same_for_all = eqx.partition(path, eqx.is_inexact_array)
-
-    def score(params: Any) -> Array:
-        predictor = bind(eqx.combine(params, same_for_all))
-        return score_fn(predictor(examples.x, examples.mask), examples.y, examples.mask)
-
-    return jax.lax.map(score, stacked)
-
-
-def num_parameters(meta: Meta) -> int:
-    """How many numbers the outer loop trains."""
-    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(meta, eqx.is_inexact_array)))
