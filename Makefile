@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test lint bench tables lock clean
+.PHONY: demo test faults faults-long lint bench tables lock clean
 
 # uv installs the locked versions in seconds, from the index that pip is set to use; without uv, pip installs what it finds.
 $(READY): pyproject.toml requirements-dev.lock
@@ -27,6 +27,12 @@ lint: $(READY)  ## formatting, style, types, and the order of packages
 
 test: lint  ## everything that must hold
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+faults: $(READY)  ## fault injection: 200 kills at random times, and death before every write, fsync and rename
+	$(BIN)/python tests/safety/faults.py --kills 200
+
+faults-long: $(READY)  ## the same with 1,000 kills
+	$(BIN)/python tests/safety/faults.py --kills 1000
 
 bench: $(READY)  ## speed against PyTorch, on the same work in the same run
 	$(PIP) install --quiet --editable ".[bench]"

@@ -2,7 +2,10 @@
 
     python benchmarks/bulk.py --out results/benchmark-bulk.json
 
-Two idle cores are needed. --small is a quick check that everything runs; its numbers mean nothing.
+    python benchmarks/bulk.py --targets --out results/benchmark-bulk-targets.json
+
+Two idle cores are needed. --targets measures one run of each part, in about five minutes, and says whether the targets
+of docs/scaling.md are met. --small is a quick check that everything runs; its numbers mean nothing.
 
 - `table`: `metagrove predict RUN --tasks FILE --workers 2` on Parquet files of 10⁵ and 10⁶ tasks, from the start of the
   command to the finished file, and the memory of its largest process; on the smaller file also with one worker.
@@ -108,21 +111,47 @@ class Sizes:
 
 
 FULL = Sizes([100_000, 1_000_000], (10_000, 300, 3), {"hsml": 10_000, "maml": 20_000})
+TARGETS = Sizes([100_000, 1_000_000], (10_000, 300, 1), {"hsml": 5_000})
 SMALL = Sizes([200, 1_000], (300, 10, 1), {"hsml": 100, "maml": 100})
+
+
+def goals(result: dict) -> list[dict]:
+    """The targets, and whether they are met."""
+    found = []
+
+    def goal(what: str, value: float, sign: str, bound: float) -> None:
+        met = value >= bound if sign == "≥" else value <= bound
+        found.append({"what": what, "goal": f"{sign} {bound:,g}", "value": value, "met": met})
+
+    for part, one in result.items():
+        kind, _, name = part.partition(":")
+        if kind == "table":
+            small, *_, large = (row for row in one if row["workers"] == 2)
+            goal(f"{name}: tasks/s, {large['tasks']:,} tasks of one file", large["tasks_per_second"], "≥", 10_000)
+            growth = large["peak_memory_mb"] / small["peak_memory_mb"]
+            goal(f"{name}: memory with {large['tasks']:,} tasks / with {small['tasks']:,}", growth, "≤", 1.1)
+        elif kind == "many":
+            goal(f"{name}: {one['tasks']:,} tasks in one call / single calls", one["ratio"], "≥", 20)
+        elif kind == "side-by-side":
+            goal(f"{name}: two trainings side by side / one after the other", one["ratio"], "≥", 1.8)
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--small", action="store_true", help="sizes for a check, not for numbers")
+    parser.add_argument("--targets", action="store_true", help="what docs/scaling.md has targets for, and nothing else")
     parser.add_argument("--only", default="", help="just the parts whose name begins so: table, many, side-by-side")
     args = parser.parse_args()
 
     from metagrove.training.folders import provenance
 
-    sizes = SMALL if args.small else FULL
-    parts = {f"table:{name}": lambda name=name: table(name, sizes.tables) for name in RUNS}
-    parts |= {f"many:{name}": lambda name=name: own.many(name, *sizes.many) for name in ("own", "maml", *RUNS)}
+    sizes = SMALL if args.small else TARGETS if args.targets else FULL
+    runs = ("toy-5shot",) if args.targets else RUNS
+    parts = {f"table:{name}": lambda name=name: table(name, sizes.tables) for name in runs}
+    many_of = runs if args.targets else ("own", "maml", *RUNS)
+    parts |= {f"many:{name}": lambda name=name: own.many(name, *sizes.many) for name in many_of}
     parts |= {
         f"side-by-side:{name}": lambda name=name, steps=steps: side_by_side(name, steps)
         for name, steps in sizes.steps.items()
@@ -132,7 +161,7 @@ def main() -> None:
         "provenance": provenance(shlex.join(["python", *sys.argv])),
         **{name: measure() for name, measure in parts.items() if name.startswith(args.only)},
     }
-    write_result(result, args.out)
+    write_result(result | ({"goals": goals(result)} if args.targets else {}), args.out)
 
 
 if __name__ == "__main__":

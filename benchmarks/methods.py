@@ -124,7 +124,7 @@ def random_episodes(episode: Settings) -> Any:
     import jax.numpy as jnp
     import numpy as np
 
-    from metagrove.sources.images import Episodes
+    from metagrove.sources.episodes import Episodes
 
     images = np.random.default_rng(0).integers(0, 256, (CLASSES * IMAGES, SIZE, SIZE, 3), np.uint8)
     return Episodes(

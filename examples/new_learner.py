@@ -1,6 +1,6 @@
 """A new learner in one file: copy this, rename the class, change `init` and `adapt`.
 
-Here stand the paper it comes from and its recursion. This one is MAML with a learned inner learning rate:
+Name the paper and show its recursion here. This one is MAML with a learned inner learning rate:
 θᵗ⁺¹ = θᵗ - exp(a) ∇L(θᵗ; support),   Θ = (θ⁰, a)
 
 python examples/new_learner.py [meta-steps]
@@ -12,8 +12,8 @@ import sys
 import jax.numpy as jnp
 import optax
 
-import metagrove as mg
 from metagrove.inner import GradientLearner
+from metagrove.learner import Info
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +28,14 @@ class LearnedRate(GradientLearner):
         return {"net": self.net(spec, key=key), "log_rate": jnp.log(jnp.float32(self.initial_rate))}
 
     def adapt(self, meta, support, *, key=None, steps=None):
-        """The predictor after `steps` inner steps on one task's support set, and the path that led to it."""
+        """Return the predictor after `steps` inner steps on the support set, and the predictors after each step."""
         predictor, path = self.fit(meta["net"], support, steps, rule=optax.sgd(jnp.exp(meta["log_rate"])))
-        return predictor, mg.Info(path)
+        return predictor, Info(path)
 
 
 if __name__ == "__main__":
+    import metagrove as mg
+
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     run = mg.train("toy-quick", learner=LearnedRate(), steps=n, validate_every=n, out="runs/example-new-learner")
     print(run.adapt([0.0, 1.0, 2.0], [0.0, 2.0, 4.0]).predict([3.0]))

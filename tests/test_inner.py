@@ -63,6 +63,23 @@ def test_three_second_derivatives_are_exact_too():
     assert jax.grad(jax.grad(query_loss))(1.0) == pytest.approx((1 - 0.2) ** 6, rel=1e-5)
 
 
+def test_recomputed_steps_have_the_same_meta_gradient_in_less_memory():
+    x, y = jnp.linspace(-1, 1, 200)[:, None], jnp.linspace(0, 2, 200)[:, None]
+    net = MLP((1, 16, 1), 0.3, key=jax.random.key(0))
+
+    def compiled(recompute):
+        def query_loss(net):
+            last, _ = adapt_net(net, unpadded(x, y), mse, optax.sgd(0.1), 20, recompute=recompute)
+            return mse(last(-x), y, jnp.ones(200, bool))
+
+        return jax.jit(jax.grad(query_loss)).lower(net).compile()
+
+    kept, recomputed = compiled(False), compiled(True)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), kept(net), recomputed(net))
+    memory = [program.memory_analysis().temp_size_in_bytes for program in (kept, recomputed)]
+    assert memory[1] < memory[0] / 3
+
+
 def test_clipping_keeps_each_number_of_the_gradient_small():
     start, target = jnp.array([3.0, 1.2]), jnp.array([0.0, 1.0])
     last, _ = descend(half_square(target), start, clipped(optax.sgd(0.1), 1.0), 1)

@@ -17,6 +17,7 @@ from metagrove.hsml.gate import FiLMGate, NodeGate, NoGate, ParameterGate
 from metagrove.hsml.learner import HSML
 from metagrove.hsml.no_clusters import NoClusters
 from metagrove.hsml.relative import RelativeClusters
+from metagrove.hsml.small_gate import SmallGate
 from metagrove.inner import GradientLearner
 from metagrove.learner import Info, Learner, Phase
 from metagrove.losses import cross_entropy, mse
@@ -122,6 +123,7 @@ __all__ = [
     "Run",
     "RunError",
     "Scratch",
+    "SmallGate",
     "Source",
     "Spec",
     "Stream",

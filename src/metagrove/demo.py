@@ -15,7 +15,7 @@ FIT_STEPS = 1000
 """Steps of the fit of the clusters."""
 FOLDERS = {"hsml": Path("runs/demo/hsml"), "maml": Path("runs/demo/maml")}
 NUM_TASKS = 4000
-RELEASED = "toy-5shot-best"
+RELEASED = "toy-5shot-evidence"
 FIRST = """\
 Tasks are functions of four families, each seen at 5 points; no learner is told which family a task is of.
 HSML first finds clusters of tasks by evidence and merges them into a tree; then HSML and MAML are trained for {steps:,}
@@ -25,18 +25,18 @@ What the tree of HSML is. NMI is the agreement with the families (1: the same pa
 NEXT = """
 What you saw: MAML starts every task from the same place. HSML first finds the task's place in its tree, by the evidence
 of its 5 points under each cluster's prior over functions, and starts from there. With another task's place its error is
-far larger: the tree matters. The released model, HSML-A, had 70,000 meta-steps.
+far larger: the tree matters. The released model, of the same kind, had 50,000 meta-steps.
 
 Next (after `. .venv/bin/activate`, if you came here by `make demo`)
   metagrove list                           presets, learners, released models
   metagrove report runs/demo/hsml          one page that explains the run, with what each node of the tree is
-  metagrove train toy-5shot-evidence       the same with 70,000 meta-steps; --help lists every setting
+  metagrove train toy-5shot-evidence       the same with 50,000 meta-steps; --help lists every setting
   metagrove train toy-5shot-grove          the clusters themselves as a predictor, with standard deviations
   README.md                                your own numbers from Python, in three lines"""
 
 
 def demo(out: Path) -> bool:
-    """The whole tour. False if a person stopped it; run again, it goes on."""
+    """Run all steps of the demo. False if the user interrupted it; running it again resumes it."""
     console = TerminalConsole()
     console.print(FIRST.format(steps=STEPS), highlight=False, soft_wrap=True)
     try:

@@ -46,6 +46,7 @@ def descend(
     steps: int,
     *,
     first_order: bool = False,
+    recompute: bool = False,
     updates_per_step: int = 1,
     batches: Any = None,
 ) -> tuple[Params, Params]:
@@ -57,6 +58,8 @@ def descend(
         rule: Update rule; one that takes extra arguments is given the loss as `value`.
         steps: Number of steps k.
         first_order: Treat each gradient as a constant, so that the meta-gradient needs no second derivatives.
+        recompute: Keep of each step its parameters alone and compute the step again in the backward pass: less memory,
+            more time, the same derivatives.
         updates_per_step: Number of updates that count as one step.
         batches: A pytree with one entry of its first axis for each step, e.g. minibatches.
 
@@ -79,6 +82,7 @@ def descend(
         carry = jax.lax.fori_loop(0, updates_per_step, again, carry) if many else update(carry, batch)
         return carry, carry[0]
 
+    step = jax.checkpoint(step) if recompute else step
     carry = params, rule.init(params)
     if 0 < steps <= MAX_UNROLLED_STEPS:
         visited = [params]
@@ -166,6 +170,8 @@ class GradientLearner(Learner):
     """Clip inner gradients elementwise to this absolute value; 0 disables clipping."""
     first_order: bool = False
     """Use first-order meta-gradients, without second derivatives."""
+    recompute_inner_steps: bool = False
+    """Compute the inner steps again in the backward pass instead of keeping them: less memory, more time."""
     adapts: Literal["all", "head", "body"] = "all"
     """Parameters that the inner steps adapt: all, only the last layer (ANIL), or all but the last layer (BOIL)."""
     head: Literal["learned", "prototypes"] = "learned"
@@ -265,5 +271,5 @@ class GradientLearner(Learner):
         adapts = self.adapted_mask(net)
         rule = clipped(self.sgd(net, adapts) if rule is None else rule, self.inner_clip)
         steps = self.inner_steps if steps is None else steps
-        how = {"adapts": adapts, "first_order": self.first_order, **how}
+        how = {"adapts": adapts, "first_order": self.first_order, "recompute": self.recompute_inner_steps, **how}
         return adapt_net(net, support, self.loss, rule, steps, **how)

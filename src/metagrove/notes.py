@@ -15,7 +15,7 @@ LOGGER = logging.getLogger("metagrove")
 
 
 def set_verbosity(*, quiet: bool = False, verbose: bool = False) -> None:
-    """Say nothing but errors and results, or more than usual."""
+    """Set the level of messages: errors and results alone, or more than usual."""
     LOGGER.setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.NOTSET)
 
 

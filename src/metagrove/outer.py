@@ -74,7 +74,7 @@ def meta_gradient(
 
 
 class Cut(NamedTuple):
-    """How a batch is cut into blocks of one size, each of which is computed at once and on one device.
+    """Division of a batch into blocks of one size, each of which is computed at once and on one device.
 
     Blocks decide how sums are rounded; which devices compute them, and how many there are, does not.
     """
@@ -101,7 +101,7 @@ class Cut(NamedTuple):
         return batch if self.blocks == 1 else jax.tree.map(lambda leaf: leaf[places], batch)
 
     def mean(self, values: Float[Array, " size"], i: Any) -> Float[Array, ""]:
-        """What block i adds to the mean over all tasks."""
+        """Return the contribution of block i to the mean over all tasks."""
         if self.fills_up:
             values = jnp.where(i * self.size + jnp.arange(self.size) < self.num_tasks, values, 0)
         return values.sum() / self.num_tasks

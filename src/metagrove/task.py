@@ -48,11 +48,14 @@ class Task(eqx.Module):
         query: Examples to evaluate on (D^te).
         family: Index of the family that the task is from (see `Source.family_names`). It is used in reports and
             never passed to `Learner.adapt`.
+        classes: Of a training task with classes that return in other tasks, the index of each among all training
+            classes (see `Source.num_classes`), for pretraining; never passed to `Learner.adapt` either.
     """
 
     support: Examples
     query: Examples
     family: Int[Array, "..."]
+    classes: Int[Array, "..."] | None = None
 
 
 class Spec(eqx.Module):

@@ -11,7 +11,7 @@ from sklearn.linear_model import Ridge
 from table_files import sensors, write
 
 from metagrove.baselines import trees
-from metagrove.baselines.blend import blend_weights
+from metagrove.baselines.blend import blend_weights, blending_helps
 from metagrove.baselines.data import Rows, baseline_data, mean_loss
 from metagrove.baselines.features import FeatureSettings
 from metagrove.baselines.fit import baselines_for
@@ -214,6 +214,20 @@ def test_a_blend_is_no_worse_than_its_best_member():
     assert mean_loss(blend, query, classifies=False) < min(
         mean_loss(predictions[name], query, classifies=False) for name in "ab"
     )
+    task = np.repeat(np.arange(10), 2)
+    assert blending_helps(predictions, query, task, classifies=False)
+    assert not blending_helps(predictions, query, np.zeros(20, int), classifies=False)  # a single task tells nothing
+
+
+def test_a_blend_that_fits_the_noise_of_few_tasks_is_not_taken():
+    """The others are off by a constant of each task, so that some of them happen to help on these five."""
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(5, 6, 1))
+    query = Rows(np.zeros((5, 6, 1)), y, np.ones((5, 6), bool))
+    predictions = {"good": y + 0.5 * rng.normal(size=(5, 1, 1))}
+    predictions |= {f"odd {i}": y + 1.5 * rng.normal(size=(5, 1, 1)) for i in range(8)}
+    assert len(blend_weights(predictions, query, classifies=False)) > 1
+    assert not blending_helps(predictions, query, np.arange(5), classifies=False)
 
 
 def test_data_is_hashed_by_identity(data):

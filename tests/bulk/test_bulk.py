@@ -7,6 +7,7 @@ import own_runs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from distributed import LocalCluster
 from in_process import InThisProcess
 from own_runs import COLOUR, X, Y
 
@@ -116,7 +117,7 @@ def test_a_task_is_described_by_clusters_and_embedding(run, table, tmp_path):
         np.testing.assert_allclose(found[f"clusters_{level}"][at], expected, rtol=1e-4)
 
 
-def test_csv_files_and_two_processes(run, table, tmp_path):
+def test_csv_files_two_processes_and_a_dask_cluster(run, table, tmp_path):
     """The processes have the usual widths and compile for one core: the same answers but for the last bits."""
     cells = {name: ["" if cell is None else cell for cell in column] for name, column in rows().items()}
     path = own_runs.write_csv(tmp_path / "many.csv", cells)
@@ -127,6 +128,10 @@ def test_csv_files_and_two_processes(run, table, tmp_path):
     assert found["task"] == expected["task"]
     assert found["row"] == [row + 1 for row in expected["row"]]  # the header is row 1
     np.testing.assert_allclose(found[Y], expected[Y], rtol=1e-5)
+    again = ["predict", str(run.folder), "--tasks", str(path), "--out", str(tmp_path / "dask.parquet")]
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        assert main([*again, "--cluster", cluster.scheduler_address]) == 0
+    assert (tmp_path / "dask.parquet").read_bytes() == out.read_bytes()
 
 
 def test_what_cannot_be_used_is_named(run, tmp_path):

@@ -17,6 +17,8 @@ from metagrove.cli.app import main
 from metagrove.config.config import check_config
 from metagrove.config.presets import preset
 from metagrove.errors import DivergedError, RunError
+from metagrove.evaluation.hierarchy import HierarchyMeasures, LevelAgreement
+from metagrove.paper import hierarchy_tables
 from metagrove.paper import trainings as module
 from metagrove.paper.evaluations import final_training, with_steps_chosen
 from metagrove.paper.experiments import BUDGETS, EXPERIMENTS, SEARCHES, Budget, Experiment, Row, Search, budget_of
@@ -27,6 +29,7 @@ from metagrove.paper.tables import EXPERIMENT_TABLES
 from metagrove.paper.trainings import flags
 from metagrove.training import loop
 from metagrove.training.records import BlockRecord
+from metagrove.training.scores import PairedDifference, Value
 from metagrove.training.validate import validate
 
 training_loop = importlib.import_module("metagrove.training.loop")  # `metagrove.train` is the function
@@ -149,6 +152,63 @@ def test_no_train_tells_what_is_there(pool, tmp_path):
     shutil.rmtree(tmp_path / "runs")
     (again,) = reproduce("tiny", train=False, out=tmp_path)
     assert again.trials == result.trials
+
+
+def test_no_train_drops_nothing_that_was_measured(pool, tmp_path, monkeypatch):
+    reproduce("tiny", out=tmp_path, pool=pool)
+    other = dataclasses.replace(EXPERIMENT.rows[0], settings={**TINY_NET, "adapts": "head", "inner_lr": 0.02})
+    renamed = dataclasses.replace(EXPERIMENT.rows[1], label="MAML again, 5-shot", seeds=(0,))
+    monkeypatch.setitem(EXPERIMENTS, "tiny", dataclasses.replace(EXPERIMENT, rows=(other, renamed)))
+    shutil.rmtree("runs")
+    (result,) = reproduce("tiny", train=False, out=tmp_path)
+    assert [row.label for row in result.rows] == ["ANIL, 5-shot", "MAML, 5-shot"]
+    assert result.rows[0].seeds[0].config["learner"]["inner_lr"] != 0.02  # until it is trained again
+
+
+MEASURES = HierarchyMeasures(
+    num_tasks=20,
+    as_trained=Value(0.5, 0.1),
+    shuffled=Value(5.0, 1.0),
+    shuffled_minus_own=PairedDifference(4.5, 1.0),
+    own_median=0.1,
+    shuffled_median=2.0,
+    typical_ratio=(30.0, 20.0, 45.0),
+    matters=True,
+    node_share=0.75,
+    effective_clusters=3.9,
+    largest_share=0.98,
+    levels=[LevelAgreement(4, 0.95, 0.4), LevelAgreement(2, 0.5, 0.3)],
+    merged=LevelAgreement(4, 0.95, 0.4),
+)
+
+
+def test_the_measures_of_a_hierarchy_are_in_the_result_and_measured_once(pool, tmp_path, monkeypatch):
+    asked = []
+
+    def measure(run, **how):
+        asked.append(how)
+        return MEASURES
+
+    monkeypatch.setattr("metagrove.paper.evaluations.measure_hierarchy", measure)
+    reproduce("tiny", only="ANIL*", out=tmp_path, pool=pool)
+    for _ in range(2):
+        (result,) = reproduce("tiny", train=False, out=tmp_path)
+        assert result.rows[0].seeds[0].hierarchy == MEASURES
+    assert asked == [{"num_tasks": 20, "seed": 3}]
+    stored = json.loads((tmp_path / "tiny.json").read_text())["rows"][0]["seeds"][0]["hierarchy"]
+    assert (stored["node_share"], stored["levels"][1]["families"]) == (0.75, 0.5)
+    rows = hierarchy_tables.measures(result)
+    assert rows[1] == [
+        "ANIL, 5-shot",
+        "10",
+        "30",
+        "0.75",
+        "3.9",
+        "0.95 (4), 0.50 (2)",
+        "0.950",
+        "0.40 (4), 0.30 (2)",
+        "1",
+    ]
 
 
 def test_the_record_of_another_search_is_refused(pool, tmp_path):

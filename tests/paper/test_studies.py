@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from metagrove import files
-from metagrove.paper import study_tables
+from metagrove.paper import hierarchy_tables, study_tables
 from metagrove.paper.claim_rules import UNTRAINED, comparable, order
 from metagrove.paper.claims import CLAIMS, PARTS, table
 from metagrove.paper.experiments import ANALYSES, EXPERIMENTS
@@ -104,3 +104,19 @@ def test_every_claim_has_a_command_that_exists_and_none_is_judged_without_a_resu
         assert claim.command.split()[0] in {*EXPERIMENTS, *ANALYSES}
     for part in PARTS:
         assert all(line[4] == f"**{UNTRAINED}**" for line in table(part, tmp_path)[1:])
+
+
+def test_evidence_clusters_beside_their_control_and_goals(tmp_path):
+    rows = [row("HSML-E, 5-shot", 0.016, 0.017, 0.018), row("HSML-E, one cluster, 5-shot", 0.2, 0.21, 0.22)]
+    rows += [row("HSML, 5-shot", 1.0), row("Grove, 5-shot", 0.03)]
+    result = Study("toy", budget="paper").read(written(tmp_path, "toy", rows)).result
+    _, *lines = hierarchy_tables.errors(result)
+    assert [line[0] for line in lines] == ["HSML-E, 5-shot", "HSML-E, one cluster, 5-shot"]
+    assert lines[0][4] == "0.0170 ± 0.0010 (3)"
+    assert lines[0][5].startswith("+0.193 ± 0.0")
+    assert hierarchy_tables.measures(result)[1:] == []
+    reached = {line[0]: line[2:4] for line in hierarchy_tables.goals(result)[1:]}
+    assert reached["MSE of HSML-E, 40,000 tasks"] == ["0.0170", "yes"]
+    assert reached["MSE of Grove, 40,000 tasks"] == ["0.0300", "no"]
+    assert reached["one cluster minus HSML-E, in std over seeds"] == ["19", "yes"]
+    assert reached["NMI, cut to 4 nodes"] == ["needs more seeds", ""]

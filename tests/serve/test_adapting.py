@@ -177,9 +177,9 @@ def test_an_absurd_slope_is_seen_though_the_embedding_is_not_far(run):
     assert about["unlike"]
     usual = adapt(run, sensors(5, seed=99)).about
     assert not usual["unlike"]
-    line = next(line for line in described(usual) if line.startswith("further out"))
+    line = next(line for line in described(usual) if line.startswith("out-of-distribution percentile"))
     counted = f"{usual['counted_tasks']} known tasks (in steps of {100 / usual['counted_tasks']:.2g} %)"
-    assert f"% of {counted}, furthest by {usual['furthest_by']}" in line
+    assert f", of {counted}, furthest by {usual['furthest_by']}" in line
     assert not made_up_atlas().counts_training  # which has 100 held-out tasks
 
 

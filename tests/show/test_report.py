@@ -14,11 +14,13 @@ from types import SimpleNamespace
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import LEARNERS, TINY_NET, TINY_TRAINING
 
 from metagrove import HSML, MAML, Functions, files, load
+from metagrove.baselines.support_mean import SupportMean
 from metagrove.cli.app import main
 from metagrove.config.config import Config
 from metagrove.config.encoding import to_json
@@ -29,7 +31,8 @@ from metagrove.hsml.embed import PoolingEmbedding
 from metagrove.losses import cross_entropy, metric_of, mse
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.pools import pool
-from metagrove.serve.calibrate import calibrate
+from metagrove.serve.calibrate import calibrate, calibrate_predictions
+from metagrove.serve.served import Served, baseline_folder, save_fitted_run, write_served
 from metagrove.show.report import page, story, write_report
 from metagrove.show.report_charts import thin
 from metagrove.show.report_data import Case, Look, look, typical
@@ -160,7 +163,7 @@ def test_numbers_are_those_of_evaluation(runs, curves):
     said = Reader(curves).said()
     assert with_ci(float(first.mean()), float(ci95(first))) in said
     assert with_ci(float(second.mean()), float(ci95(second))) in said
-    gap = paired_difference(first, second)
+    gap = paired_difference(second, first)  # the other minus the run, as on the command line
     assert with_ci(gap.difference, gap.ci95, signed=True) in said
 
 
@@ -220,7 +223,12 @@ def own(tmp_path_factory):
         }
     ]
     told = {"metric": "mse", "num_tasks": 3, "num_draws": 2, "seed": 5, "rows": rows, "best": "ridge"}
-    files.write_json(run.folder / "baselines.json", {"format": 1, **told, "advice": f"Use ridge {EVIL}."})
+    told |= {"advice": f"Use ridge {EVIL}.", "serving": "adapt and predict serve the mean."}
+    files.write_json(run.folder / "baselines.json", {"format": 1, **told})
+    place = baseline_folder(run.folder, "support-mean")
+    save_fitted_run(place, source, SupportMean(), jnp.zeros(1), seconds=0.0, command="")
+    calibrate_predictions(run.using("support-mean"))
+    write_served(run.folder, Served("support-mean", "mean of the support rows"))
     return run
 
 
@@ -250,7 +258,7 @@ def test_own_tables_have_their_names_and_baselines(own, own_page):
     np.testing.assert_allclose(seen.scores, expected.by_step[:, -1], rtol=1e-5)
     np.testing.assert_allclose(seen.shares[0], expected.shares, rtol=1e-4)
     assert "ridge penalty 1" in read.said()
-    assert "this run is worse, +0.50 ± 0.20" in read.said()
+    assert "this run is worse, −0.50 ± 0.20" in read.said()
     assert "HSML loses to ridge" in read.said()
     assert "--num-tasks 6 --seed 5" in read.said()
     assert 'class="pair c0"' in section_of(own_page, "tasks")  # predicted against true: there are two inputs
@@ -263,7 +271,9 @@ def test_own_tables_have_their_names_and_baselines(own, own_page):
 def test_advice_is_second_and_figures_are_in_the_columns_units(own_story, own_page):
     said = Reader(own_page).said()
     header = said[: said.index("parameters")]
-    assert header.index("<b>run") < header.index("Use ridge")
+    assert header.index("<b>run") < header.index("Use ridge") < header.index("Adapt and predict serve the mean.")
+    assert own_story.rows.served == "support-mean"
+    assert "As served, by support-mean: y & z: RMSE" in said
     scores = own_story.rows.targets["y & z"]
     assert f"RMSE {number(scores.rmse)} in its units, R² {scores.r2:.2f}" in said
     interval = scores.interval
@@ -433,7 +443,7 @@ def test_best_first_puts_what_is_not_finite_last():
 def test_verdicts_know_which_way_is_better():
     errors, accuracy = metric_of(mse), metric_of(cross_entropy)
     less = Standing("other", 1.0, 0.1, {}, difference=-0.5, difference_ci95=0.1)
-    assert (less.verdict(errors), less.verdict(accuracy)) == ("better", "worse")
+    assert (less.verdict(errors), less.verdict(accuracy)) == ("worse", "better")
     assert dataclasses.replace(less, difference_ci95=0.6).verdict(errors) == "unclear"
     assert dataclasses.replace(less, difference=math.nan).verdict(errors) == "unclear"
 
@@ -452,12 +462,12 @@ def test_a_learner_that_knows_how_sure_it_is_has_a_band():
 
 
 def test_standings_far_apart_are_on_a_logarithmic_scale():
-    near, far = Standing("a", 0.1, 0.05, {}), Standing("b", 3.0, 4.0, {}, -2.9, 1.0)
+    near, far = Standing("a", 0.1, 0.05, {}), Standing("b", 3.0, 4.0, {}, 2.9, 1.0)
     assert standings_scale([near, near], metric_of(mse)).low < 0.01
     assert standings_scale([near, far], metric_of(mse)).log
     drawn = standings_chart([near, far], metric_of(mse))
     assert "logarithmic" in drawn
-    assert "this run is better, −2.9 ± 1.0" in drawn
+    assert "this run is better, +2.9 ± 1.0" in drawn
     assert all(0 <= float(place) <= 100 for place in re.findall(r'(?:x1|x2|cx)="([-\d.]+)%"', drawn))
     assert "not finite" in standings_chart([dataclasses.replace(near, value=math.nan)], metric_of(mse))
 

@@ -87,4 +87,4 @@ def test_noise_changes_y_alone():
     noise = np.concatenate([(one - plain).ravel() for one, plain in parts])
     assert noise.std() == pytest.approx(0.5, rel=0.02)
     assert abs(noise.mean()) < 0.01
-    assert Functions(noise=-1).validation_errors() == ["noise must be 0 or more, got -1"]
+    assert Functions(noise=-1.0).validation_errors() == ["noise must be 0 or more, got -1.0"]

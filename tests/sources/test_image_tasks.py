@@ -204,6 +204,48 @@ def test_augmentation_mirrors_and_shifts_in_training_alone(source, pools):
     assert seen == set(itertools.product((False, True), (0, 1, 2), (0, 1, 2)))
 
 
+def test_rotation_turns_all_images_of_a_training_task_alike(source, pools, owners):
+    turning = dataclasses.replace(source, rotate=0.5)
+    assert turning.split("test").rotate == 0
+    assert turning.num_classes == 4 * source.num_classes == 4 * (CLASSES["a"][0] + CLASSES["b"][0])
+    turns, of_class = [], {}
+    for task in drawn(turning.split("train"), seed=5):
+        images = np.concatenate([task.support.x, task.query.x])
+        found = [k for k in range(4) if contents(np.rot90(images, -k, axes=(1, 2)))[0] in owners]
+        upright = contents(np.rot90(images, -found[0], axes=(1, 2)))
+        assert all(content in owners for content in upright)  # alike
+        turns += found
+        labels = np.concatenate([task.support.y, task.query.y]).argmax(1)
+        for content, label in zip(upright, labels, strict=True):
+            of_class.setdefault(int(task.classes[label]), set()).add((*owners[content][:2], found[0]))
+    assert np.mean(np.array(turns) > 0) == pytest.approx(0.5, abs=0.13)  # sd .041
+    assert set(turns) == {0, 1, 2, 3}
+    assert all(len(names) == 1 for names in of_class.values())  # an index means a class and a turn
+    assert len({name for names in of_class.values() for name in names}) == len(of_class)
+    assert max(of_class) < turning.num_classes
+
+
+def test_mixed_classes_are_means_of_two(source, owners):
+    mixing = dataclasses.replace(source, mix=0.5)
+    assert mixing.split("validation").mix == 0
+    assert mixing.num_classes == 0  # a mixture is none of the training classes
+    tasks, plain = (drawn(one.split("train"), seed=6) for one in (mixing, source))
+    pure = [all(content in owners for content in contents(task.query.x)) for task in tasks]
+    assert np.mean(pure) == pytest.approx(0.5, abs=0.13)
+    assert tasks[0].classes is None
+    for task, same, unmixed in zip(tasks, plain, pure, strict=True):
+        if unmixed:
+            np.testing.assert_array_equal(task.query.x, same.query.x)
+            continue
+        partners = contents(2 * task.query.x - same.query.x)  # the image that it was mixed with
+        names = [owners[content] for content in partners]
+        of_label = {}
+        for name, label in zip(names, task.query.y.argmax(1), strict=True):
+            assert (name[0], name[2]) == (source.datasets[task.family], "train")
+            of_label.setdefault(int(label), set()).add(name)
+        assert sorted(map(len, of_label.values())) == [1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("settings", "split", "message"),
     [

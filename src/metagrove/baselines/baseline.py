@@ -32,5 +32,5 @@ P = TypeVar("P", bound=Predictor)
 
 
 def at_once(predictor: P, **info: Any) -> tuple[P, Info]:
-    """What `adapt` returns where there is no inner loop: the path has one predictor."""
+    """Return the result of `adapt` without an inner loop: the path has one predictor."""
     return predictor, Info(repeat(predictor, 1), **info)

@@ -3,7 +3,8 @@
 f(x) = Σ_j w_j f_j(x),   of classifiers p(y | x) = Σ_j w_j p_j(y | x)
 
 Weights are found on validation tasks by greedy selection with replacement (Caruana et al., 2004): the learner that
-lowers the loss of the mean most is added again and again.
+lowers the loss of the mean most is added again and again. On few tasks that fits their noise, so that a blend has to
+prove itself by cross-validation over tasks: weights from some of them, the loss of the others.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from metagrove.baselines.baseline import Baseline, at_once
-from metagrove.baselines.data import Rows, mean_loss
+from metagrove.baselines.data import Rows, mean_loss, task_losses
 from metagrove.learner import Info, Learner, Predictor
 from metagrove.losses import cross_entropy
 from metagrove.task import Examples, Spec
@@ -25,6 +26,8 @@ ROUNDS = 12
 """Additions of the greedy selection."""
 LEAST_WEIGHT = 0.1
 """A learner with less weight is left out."""
+FOLDS = 5
+"""Parts of the validation tasks in cross-validation."""
 TINY = 1e-9
 
 
@@ -82,8 +85,7 @@ def blend_weights(predictions: Mapping[str, np.ndarray], query: Rows, *, classif
     given = {name: np.exp(one) if classifies else one for name, one in predictions.items()}
 
     def loss(total: np.ndarray, count: int) -> float:
-        mean = total / count
-        return mean_loss(np.log(mean + TINY) if classifies else mean, query, classifies=classifies)
+        return mean_loss(in_logs(total / count, classifies), query, classifies=classifies)
 
     counts = dict.fromkeys(given, 0)
     total: Any = 0.0
@@ -92,3 +94,44 @@ def blend_weights(predictions: Mapping[str, np.ndarray], query: Rows, *, classif
         total, counts[best] = total + given[best], counts[best] + 1
     kept = {name: n for name, n in counts.items() if n / ROUNDS >= LEAST_WEIGHT}
     return {name: n / sum(kept.values()) for name, n in sorted(kept.items(), key=lambda one: -one[1])}
+
+
+def in_logs(mean: np.ndarray, classifies: bool) -> np.ndarray:
+    """Probabilities as their logarithms; values as they are."""
+    return np.log(mean + TINY) if classifies else mean
+
+
+def blending_helps(
+    predictions: Mapping[str, np.ndarray], query: Rows, task: np.ndarray, *, classifies: bool, folds: int = FOLDS
+) -> bool:
+    """Whether a blend has less loss than the best learner on tasks that selected neither.
+
+    Args:
+        predictions: Of each learner, values or log-probabilities for the query rows, (draws, n, y).
+        query: The query rows.
+        task: The task of each draw; draws of a task are in one fold.
+        classifies: Whether targets are classes.
+        folds: Parts of the tasks, each left out once.
+    """
+    num_tasks = len(np.unique(task))
+    if num_tasks < 2:
+        return False
+    alone, blend = [], []
+    for fold in range(min(folds, num_tasks)):
+        out = task % folds == fold
+        inside, outside = part_of(predictions, query, ~out), part_of(predictions, query, out)
+        losses = {name: mean_loss(one, inside[1], classifies=classifies) for name, one in inside[0].items()}
+        best = min(losses, key=lambda name: losses[name])
+        weights = blend_weights(*inside, classifies=classifies)
+        mean = sum(w * (np.exp(outside[0][name]) if classifies else outside[0][name]) for name, w in weights.items())
+        blend.append(task_losses(in_logs(np.asarray(mean), classifies), outside[1], classifies=classifies))
+        alone.append(task_losses(outside[0][best], outside[1], classifies=classifies))
+    return float(np.concatenate(blend).mean()) < float(np.concatenate(alone).mean())
+
+
+def part_of(
+    predictions: Mapping[str, np.ndarray], query: Rows, chosen: np.ndarray
+) -> tuple[dict[str, np.ndarray], Rows]:
+    """Predictions and query rows of some draws."""
+    some = {name: one[chosen] for name, one in predictions.items()}
+    return some, Rows(query.x[chosen], query.y[chosen], query.mask[chosen])

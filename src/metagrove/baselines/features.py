@@ -52,7 +52,7 @@ class Features(Basis):
         return jnp.concatenate(parts, axis=1)
 
     def amplitudes(self) -> np.ndarray:
-        """How large the coefficient of each feature is expected to be."""
+        """Return the expected magnitude of the coefficient of each feature."""
         dim = self.straight.shift.shape[0]
         parts = [np.ones(1 + dim)]
         if self.curve is not None:

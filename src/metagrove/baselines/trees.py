@@ -53,7 +53,7 @@ class Forest(eqx.Module):
 
 
 class SupportSummary(eqx.Module):
-    """What trees see of a support set."""
+    """Summary of a support set, as features for trees."""
 
     x: Float[Array, "n d"]
     y: Float[Array, "n o"]

@@ -102,7 +102,7 @@ def description(info: Info) -> Columns:
 
 
 class Blocks:
-    """Where the support rows, or the query rows, of each task are."""
+    """Positions of the support rows, or the query rows, of each task."""
 
     def __init__(self, rows: Rows, chosen: np.ndarray, needed_in: str = ""):
         self.places = np.flatnonzero(chosen)

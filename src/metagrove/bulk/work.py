@@ -27,7 +27,7 @@ Kind = Literal["adapt", "predict"]
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What is to be done, as work.json has it. The same work in the same folder continues."""
+    """Description of the work, stored in work.json. The same work in the same folder is continued."""
 
     kind: Kind
     run: str

@@ -1,6 +1,5 @@
 """The command line, a thin layer over the package."""
 
-import contextlib
 import dataclasses
 import difflib
 import os
@@ -12,10 +11,12 @@ import tyro
 
 from metagrove.cli.adapt import Adapt, DoWork, Export, Predict
 from metagrove.cli.measure import BaselinesOf, Calibrate, Compare, Evaluate, Uncertainty
+from metagrove.cli.messages import complain, explain, flushed
 from metagrove.cli.options import FLAT, modernize
+from metagrove.cli.selfcheck import Selfcheck
 from metagrove.compilation_cache import enable_compilation_cache
 from metagrove.devices import LostProcessError
-from metagrove.errors import STOPPED, MetagroveError, RunError, visible
+from metagrove.errors import STOPPED
 from metagrove.notes import set_verbosity
 from metagrove.paper.experiments import BudgetName
 from metagrove.terminal import discard_stdout, prepare_streams, say
@@ -105,8 +106,8 @@ class Reproduce:
     """List the experiments and their measured run times."""
     budget: BudgetName = "paper"
     """paper: the paper's number of meta-steps; studies: 20,000 on functions and 3,000 with cosine decay on images,
-    without a search; small: 10,000, without a search; quick: a few minutes for each row; smoke: 20 meta-steps for each
-    row, to see that everything works."""
+    without a search; small: 10,000, without a search; trials: 2,500, for image-options alone; quick: a few minutes for
+    each row; smoke: 20 meta-steps for each row, to see that everything works."""
     workers: int = 1
     """Number of trainings at a time; several are pinned to a core each."""
     cluster: str | None = None
@@ -173,6 +174,7 @@ COMMANDS = {
     "report": Report,
     "calibrate": Calibrate,
     "uncertainty": Uncertainty,
+    "selfcheck": Selfcheck,
     "list": List,
     "demo": Demo,
     "reproduce": Reproduce,
@@ -202,6 +204,7 @@ metagrove: meta-learning for many small tasks that are not all alike (HSML and t
   metagrove data list | prepare | verify               prepare images, official datasets or your own
 
   metagrove calibrate RUN                              intervals and index of known tasks, for a run without them
+  metagrove selfcheck                                  check devices: a tiny training of each learner
   metagrove completion bash | zsh                      print a completion script for the shell
 
 RUN is a run folder or the name of a released model. With every command: --quiet prints results and errors only,
@@ -241,39 +244,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         complain("interrupted")
         return STOPPED
-
-
-def flushed() -> bool:
-    """Whether standard output took all that was printed; a reader that has had enough is no error."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        discard_stdout()
-        return False
-    return True
-
-
-def complain(message: str) -> None:
-    """Print a message to standard error, if that is open."""
-    with contextlib.suppress(OSError):
-        print(f"metagrove: {visible(message)}", file=sys.stderr, flush=True)
-
-
-def explain(error: Exception) -> int:
-    """Print what went wrong, and return the exit code."""
-    if isinstance(error, MetagroveError):
-        complain(str(error))
-        return error.exit_code
-    if isinstance(error, MemoryError):
-        complain("there is not enough memory: close other programs, or ask for less at once")
-        return RunError.exit_code
-    if isinstance(error, OSError):
-        if error.filename is None:
-            discard_stdout()
-        complain(f"{error.filename or 'standard output'} could not be read or written ({error.strerror or error})")
-        return RunError.exit_code
-    complain(f"internal error, {type(error).__name__}: {error}; --debug shows the traceback")
-    return 1
 
 
 def dispatch(args: list[str]) -> int:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import tyro
-from rich.console import Console
 
 from metagrove.cli.options import FLAT, choose_parts
 from metagrove.config.config import Config
@@ -31,6 +30,7 @@ from metagrove.sources.images import Images
 from metagrove.sources.tables import Tables
 from metagrove.tables.schema import Column, Schema
 from metagrove.tables.settings import TableData
+from metagrove.terminal import TerminalConsole
 from metagrove.training.loop import train as train_into
 
 ABOUT = {
@@ -200,7 +200,7 @@ def finish(run: Run | None, folder: Path, command: str) -> int:
     if measured := read_baselines(folder):
         print_baselines(measured)
     if (rows := score_rows(run)) is not None:
-        print_rows(rows, Console(soft_wrap=True))
+        print_rows(rows, TerminalConsole(soft_wrap=True))
     note(f"trained: {folder}; next: metagrove adapt {folder} --support ROWS --out TASK, or metagrove report {folder}")
     return 0
 

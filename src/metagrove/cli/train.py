@@ -114,7 +114,7 @@ def start_devices(settings: Train, config: Config) -> None:
 
 
 def choices_of(config: Config) -> str:
-    """What else can be chosen beside settings: the learner, and parts of HSML."""
+    """Describe the choices beside settings: the learner, and parts of HSML."""
     lines = [f"--learner NAME: {', '.join(learners())}."]
     lines += ['--phases TEXT: phases of the training, e.g. "1/4: embed by reconstruction; net cluster gate".']
     for kind, names in CHOICES.items():

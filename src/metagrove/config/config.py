@@ -87,6 +87,9 @@ class Training:
     """Largest number of inner steps scored in validation and evaluation."""
     growth: Growth = Growth()
     """When clusters are added."""
+    pretrain_steps: int = 0
+    """Steps of supervised pretraining before all else: the base net classifies the images of training tasks among all
+    training classes, by a linear layer that is then removed. They are not meta-steps; 0 for none."""
     phases: tyro.conf.Suppress[tuple[Phase, ...]] = ()
     """Phases of the training, in order; without any, all is trained by the query loss from first to last."""
 
@@ -199,7 +202,7 @@ def parts_errors(config: Config) -> list[str]:
 
 
 def ways_errors(config: Config) -> list[str]:
-    """What keeps this learner from training tasks that have other ways than those at test."""
+    """List what prevents this learner from training on tasks with another number of classes than at test."""
     train, test = config.source.train_spec.y_dim, config.source.spec.y_dim
     if train == test or config.learner.any_ways:
         return []
@@ -207,7 +210,7 @@ def ways_errors(config: Config) -> list[str]:
 
 
 def training_errors(training: Training, *, fitted: bool = False) -> list[str]:
-    """What is wrong with the outer loop's settings, a line each; a learner with a fit needs no meta-steps after it."""
+    """List problems of the outer loop's settings; a learner with a fit needs no meta-steps after it."""
     counts = (
         *(() if fitted and training.steps == 0 else ("steps",)),
         "meta_batch",
@@ -224,14 +227,14 @@ def training_errors(training: Training, *, fitted: bool = False) -> list[str]:
         problems += ["every phase but the last must have at least one meta-step"]
     elif training.phases and sum(phase.steps for phase in training.phases[:-1]) >= training.steps:
         problems += [f"phases must end before the last of {training.steps} meta-steps"]
-    rates = ("outer_lr", "warmup_steps", "clip_norm", "patience")
+    rates = ("outer_lr", "warmup_steps", "clip_norm", "patience", "pretrain_steps")
     return problems + [
         f"{name} must be 0 or more, got {value}" for name in rates if not (value := getattr(training, name)) >= 0
     ]
 
 
 def growth_errors(config: Config) -> list[str]:
-    """What keeps this learner from growing as asked."""
+    """List what prevents this learner from growing as configured."""
     growth, learner = config.training.growth, config.learner
     if not growth.growth_window:
         return []

@@ -124,7 +124,7 @@ def group_hsml_settings(learner: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def array_names_of_format_1(name: str) -> str:
-    """What an array of a checkpoint was called in format 1."""
+    """Return the name that an array of a checkpoint had in format 1."""
     for now, then in ARRAYS:
         name = re.sub(now, then, name)
     return name

@@ -51,7 +51,7 @@ def fitting_clusters(num_tasks: int) -> tuple[int, ...]:
 
 
 def cluster_candidates(num_tasks: int) -> tuple[tuple[int, ...], ...]:
-    """What `--clusters auto` tries, from few to many."""
+    """Return the candidates of `--clusters auto`, from few clusters to many."""
     few = ((2, 1), (4, 2, 1))
     return few if num_tasks < 200 else (*few, (8, 4, 1))
 

@@ -23,6 +23,8 @@ from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
 from metagrove.sources.stream import Stream
 
+__all__ = ["IMAGE_HSML", "PRESETS", "SMALL_TRAINING", "default_learner", "preset"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
@@ -44,6 +46,8 @@ EVIDENCE = EvidenceClusters(assumed_noise=0.003)
 """Clusters found by evidence, for functions without noise."""
 ONE_CLUSTER = dataclasses.replace(EVIDENCE, clusters=(1,), degree=33, rank=34)
 """One prior of full rank in their place, whose gate has as many parameters as one for five clusters of rank 6."""
+ONE_PRIOR = dataclasses.replace(EVIDENCE, clusters=(1,), rank=13)
+"""One prior of full rank on the same features: a meta-learned Bayesian linear model."""
 HSML_E = HSML(
     net=MLPNet(init_sd=0.4),
     embed=NoEmbedding(),
@@ -66,6 +70,8 @@ TAILORED = Training(
     validate_every=2000,
 )
 """For HSML-E, selected in short trainings on validation tasks."""
+TAILORED_10 = dataclasses.replace(TAILORED, outer_lr=0.001, clip_norm=0.1)
+"""The same with 10 points."""
 FITTED = Training(steps=0, task_chunk_size=500)
 """No meta-steps after the fit."""
 COSINE = Training(schedule="cosine", warmup_steps=500, clip_norm=1.0)
@@ -129,18 +135,18 @@ PRESETS: dict[str, Preset] = {
     "toy-10shot-grove": Preset("Grove, 10 points", Config(Functions(shots=10), Grove(cluster=EVIDENCE), FITTED)),
     "toy-5shot-grove-one-cluster": Preset(
         "control of Grove, 5 points: one cluster of full rank, a meta-learned Bayesian linear model (ALPaCA)",
-        Config(Functions(), Grove(cluster=ONE_CLUSTER), FITTED),
+        Config(Functions(), Grove(cluster=ONE_PRIOR), FITTED),
     ),
     "toy-10shot-grove-one-cluster": Preset(
         "control of Grove, 10 points: one cluster of full rank",
-        Config(Functions(shots=10), Grove(cluster=ONE_CLUSTER), FITTED),
+        Config(Functions(shots=10), Grove(cluster=ONE_PRIOR), FITTED),
     ),
     "toy-5shot-evidence": Preset(
         "HSML-E, 50,000 meta-steps, 5 points: clusters found by evidence, a gate per node",
         Config(Functions(), HSML_E, TAILORED),
     ),
     "toy-10shot-evidence": Preset(
-        "HSML-E, 50,000 meta-steps, 10 points", Config(Functions(shots=10), HSML_E, TAILORED)
+        "HSML-E, 50,000 meta-steps, 10 points", Config(Functions(shots=10), HSML_E, TAILORED_10)
     ),
     "toy-5shot-one-cluster": Preset(
         "control of HSML-E, 5 points: one cluster of full rank, as many gate parameters",
@@ -148,7 +154,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "toy-10shot-one-cluster": Preset(
         "control of HSML-E, 10 points: one cluster of full rank, as many gate parameters",
-        Config(Functions(shots=10), HSML_E_CONTROL, TAILORED),
+        Config(Functions(shots=10), HSML_E_CONTROL, TAILORED_10),
     ),
     "images-1shot": Preset(
         "HSML, images of four datasets, 84 px, 1 shot: the paper's protocol (table 2), for a GPU",

@@ -26,6 +26,7 @@ from metagrove.hsml.gate import FiLMGate, NodeGate, NoGate, ParameterGate
 from metagrove.hsml.learner import HSML
 from metagrove.hsml.no_clusters import NoClusters
 from metagrove.hsml.relative import RelativeClusters
+from metagrove.hsml.small_gate import SmallGate
 from metagrove.learner import Learner
 from metagrove.losses import cross_entropy, mse
 from metagrove.nets.conv4 import Conv4Net
@@ -116,7 +117,7 @@ BUILT_IN: dict[str, dict[str, type]] = {
         "evidence": EvidenceClusters,
         "none": NoClusters,
     },
-    "gate": {"parameter": ParameterGate, "film": FiLMGate, "node": NodeGate, "none": NoGate},
+    "gate": {"parameter": ParameterGate, "film": FiLMGate, "node": NodeGate, "small": SmallGate, "none": NoGate},
 }
 GROUPS = {kind: f"metagrove.{kind}s" for kind in BUILT_IN}
 """The entry point group of each kind: metagrove.learners, metagrove.sources, metagrove.nets, metagrove.embeds, ..."""

@@ -112,7 +112,7 @@ def percent_more(losses: Mapping[str, np.ndarray], name: str, than: str) -> floa
 
 
 def worth(found: Recommendation, losses: Mapping[str, np.ndarray], run: str, num_tasks: int) -> str:
-    """What a meta-learner would need, where something else is recommended."""
+    """Describe what a meta-learner would need, if another method is recommended."""
     if run not in META_LEARNERS or found.name == run:
         return ""
     more, label = percent_more(losses, run, found.name), label_of(run)

@@ -140,7 +140,7 @@ def measure(
     note("scoring all on validation and test tasks")
     predictions = {name: predict_draws(one, data.validation) for name, one in runs.items()}
     _, query = data.validation.joined()
-    blend = blended(run, runs, predictions, query)
+    blend = blended(run, runs, predictions, data.validation)
     if blend is not None and blend.run is not None:
         found.append(blend)
         predictions["blend"] = predict_draws(blend.run, data.validation)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from metagrove import files
-from metagrove.baselines.blend import Blend, BlendMeta, blend_weights
+from metagrove.baselines.blend import Blend, BlendMeta, blend_weights, blending_helps
 from metagrove.baselines.data import Data, Draws, Rows, task_accuracies, task_losses
 from metagrove.baselines.fit import Entry, baselines_for
 from metagrove.config.config import Config
@@ -31,7 +31,7 @@ CHUNK = 64
 COMMAND = "metagrove baselines"
 LABELS = {"hsml": "HSML", "maml": "MAML", "grove": "Grove", "blend": "blend"}
 STOPPED = "stopped"
-"""In place of an error: a person interrupted the training."""
+"""In place of an error: the user interrupted the training."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,19 +116,24 @@ def write_failed(folder: Path, error: str) -> None:
 
 def failed(folder: Path, label: str) -> Candidate:
     """A baseline that could not be fitted."""
-    return Candidate(folder.name, label, None, error=str(files.read_json(folder / FAILED)["error"]))
+    return Candidate(folder.name, label, None, error=str(files.read_json(folder / FAILED).get("error")))
 
 
 def seconds_of(folder: Path) -> float:
     """Time of training or fitting."""
     last = folder / "last.json"
-    return float(files.read_json(last if last.exists() else folder / "best.json").get("seconds", float("nan")))
+    seconds = files.read_json(last if last.exists() else folder / "best.json").get("seconds")
+    return float(seconds) if isinstance(seconds, int | float) else float("nan")
 
 
-def blended(run: Run, found: Mapping[str, Run], predictions: Mapping[str, np.ndarray], query: Rows) -> Candidate | None:
-    """The blend of the candidates that is best on validation tasks; None if that is one of them alone."""
+def blended(
+    run: Run, found: Mapping[str, Run], predictions: Mapping[str, np.ndarray], validation: Draws
+) -> Candidate | None:
+    """The blend of the candidates that is best on validation tasks; None where one of them alone does as well."""
+    _, query = validation.joined()
     weights = blend_weights(predictions, query, classifies=run.classifies)
-    if len(weights) < 2:
+    task = np.repeat(np.arange(len(validation.family)), validation.support.mask.shape[1])
+    if len(weights) < 2 or not blending_helps(predictions, query, task, classifies=run.classifies):
         return None
     members = [found[name] for name in weights]
     learner = Blend(
@@ -144,7 +149,7 @@ def blended(run: Run, found: Mapping[str, Run], predictions: Mapping[str, np.nda
 
 
 def predict_draws(run: Run, draws: Draws) -> np.ndarray:
-    """What a run predicts for the query rows of drawn tasks, (tasks * draws, n, y)."""
+    """Return the predictions of a run for the query rows of drawn tasks, shape (tasks * draws, n, y)."""
     support, query = draws.joined()
     count = len(support.x)
     found = []

@@ -193,7 +193,7 @@ def keep_initialisation(task: Task, predictor: Predictor, info: Info) -> Float[A
 
 
 def in_words(measures: HierarchyMeasures, metric: str) -> str:
-    """Say in one sentence whether the hierarchy matters for the predictions.
+    """Summarise in one sentence whether the hierarchy matters for the predictions.
 
     Args:
         measures: The measures.

@@ -30,7 +30,7 @@ def shape_classes(curves: np.ndarray) -> np.ndarray:
 
 
 def num_turns(curves: np.ndarray) -> np.ndarray:
-    """How often each curve turns: the direction changes where it has left its last extreme by `LEAST_TURN`."""
+    """Count the turns of each curve: the direction changes where it has left its last extreme by `LEAST_TURN`."""
     least = LEAST_TURN * np.ptp(curves, axis=1)
     low = high = curves[:, 0]
     direction, turns = np.zeros(len(curves), int), np.zeros(len(curves), int)

@@ -25,6 +25,18 @@ from metagrove.training.scores import (
     value_by_family,
 )
 
+__all__ = [
+    "Comparison",
+    "Evaluation",
+    "StreamSummary",
+    "as_run",
+    "compare",
+    "evaluate",
+    "image_statistics",
+    "learner_name",
+    "stream_summary",
+]
+
 STATISTICS: dict[str, Statistics] = {"transductive": "query", "support statistics": "support"}
 """What both figures of an image run are called."""
 

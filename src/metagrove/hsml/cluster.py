@@ -84,7 +84,8 @@ class Hierarchy(eqx.Module):
 def placement_sizes(levels: Sequence[Level]) -> dict[str, int]:
     """Sizes of the parts of a placement that these levels give."""
     num_clusters, dim = levels[0].bias.shape
-    return {"task": dim, "root": levels[-1].bias.shape[1], "assignment": num_clusters}
+    nodes = sum(len(level.bias) for level in levels[:-1])  # without the root
+    return {"task": dim, "root": levels[-1].bias.shape[1], "assignment": num_clusters, "nodes": nodes}
 
 
 def draw_levels(

@@ -29,7 +29,7 @@ Assignments = tuple[Float[Array, "_ _"], ...]
 
 
 class Placement(eqx.Module):
-    """Where a task stands: what a cluster part gives to the gate."""
+    """Placement of a task in the hierarchy: the output of a cluster part and the input of the gate."""
 
     task_embedding: Float[Array, " d"]
     """g, or what stands for the single task in its place."""
@@ -50,7 +50,7 @@ class Placement(eqx.Module):
 
 @runtime_checkable
 class ClusterModule(Protocol):
-    """What a cluster part draws: a pytree module."""
+    """Interface of the pytree module that a cluster part initialises."""
 
     def __call__(
         self, task_embedding: Float[Array, " d"], support: Examples, assignment: Float[Array, " k"] | None = None
@@ -198,7 +198,7 @@ class Clustering(abc.ABC):
 
 
 def cluster_errors(clusters: tuple[int, ...]) -> list[str]:
-    """What keeps a tuple from being a hierarchy."""
+    """List the problems of the numbers of clusters, one line each."""
     if clusters and clusters[-1] == 1 and min(clusters) >= 1:
         return []
     mended = (*(k for k in clusters if k > 1), 1)

@@ -70,7 +70,7 @@ class EvidenceHierarchy(eqx.Module):
         return dataclasses.replace(self.leaves, mean=self.node_mean, factor=self.node_factor, logits=self.node_log_mass)
 
     def posterior(self, support: Examples, assignment: Float[Array, " k"] | None = None) -> Posterior:
-        """What the support set says under the leaves; `assignment`, where given, replaces the probabilities."""
+        """Return the posterior under the leaves; `assignment`, if given, replaces the probabilities."""
         found = self.leaves.posterior(support)
         return found if assignment is None else dataclasses.replace(found, probabilities=assignment)
 

@@ -41,8 +41,9 @@ class TaskGate(eqx.Module):
     layer: GateLayer
     inputs: tuple[GateInput, ...] = eqx.field(static=True)
 
-    def __call__(self, net: Predictor, placement: Placement) -> Predictor:
-        """The base net with θ₀ᵢ in place of θ₀."""
+    def __call__(self, net: Predictor, placement: Placement, *, key: PRNGKeyArray | None = None) -> Predictor:
+        """The base net with θ₀ᵢ in place of θ₀; nothing here is random."""
+        del key
         return apply_gate(net, self.layer, read(placement, self.inputs))
 
 
@@ -52,8 +53,9 @@ class TaskFiLM(eqx.Module):
     layers: tuple[Linear, ...]
     inputs: tuple[GateInput, ...] = eqx.field(static=True)
 
-    def __call__(self, net: Predictor, placement: Placement) -> Modulated:
+    def __call__(self, net: Predictor, placement: Placement, *, key: PRNGKeyArray | None = None) -> Modulated:
         """The base net with its hidden layers modulated."""
+        del key
         gate_input = read(placement, self.inputs)
         return Modulated(net, tuple(layer(gate_input) for layer in self.layers), "film")
 
@@ -75,8 +77,9 @@ class TreeGate(eqx.Module):
     nodes: GateNodes = eqx.field(static=True)
     reads_task: bool = eqx.field(static=True)
 
-    def __call__(self, net: Predictor, placement: Placement) -> Predictor:
-        """The base net with θ₀ᵢ in place of θ₀."""
+    def __call__(self, net: Predictor, placement: Placement, *, key: PRNGKeyArray | None = None) -> Predictor:
+        """The base net with θ₀ᵢ in place of θ₀; nothing here is random."""
+        del key
         return apply_gate(net, self.layer, jnp.concatenate(self.read(placement)))
 
     def read(self, placement: Placement) -> list[Float[Array, " _"]]:
@@ -92,7 +95,7 @@ class TreeGate(eqx.Module):
         ]
 
     def contributions(self, placement: Placement) -> Float[Array, "nodes o"]:
-        """What each node adds to [s, t], which is their sum and b; of all nodes, the root is the last."""
+        """Return the contribution of each node to [s, t], which is their sum and b; the root is last."""
         parts = self.read(placement)
         return self.layer.linear(jax.scipy.linalg.block_diag(*parts))
 
@@ -100,8 +103,8 @@ class TreeGate(eqx.Module):
 class IdentityGate(eqx.Module):
     """θ₀ᵢ = θ₀."""
 
-    def __call__(self, net: Predictor, placement: Placement) -> Predictor:
-        del placement
+    def __call__(self, net: Predictor, placement: Placement, *, key: PRNGKeyArray | None = None) -> Predictor:
+        del placement, key
         return net
 
 
@@ -198,13 +201,13 @@ class FiLMGate:
 
 
 def growth_errors(inputs: tuple[GateInput, ...]) -> list[str]:
-    """What keeps a hierarchy from growing under a gate that reads these inputs."""
+    """List what prevents a hierarchy from growing under a gate with these inputs."""
     fixed = "growth_window must be 0 where the gate reads the assignment: its input has one size"
     return [fixed] if "assignment" in inputs else []
 
 
 def input_errors(inputs: tuple[GateInput, ...]) -> list[str]:
-    """What is wrong with the inputs of a gate."""
+    """List the problems of the inputs of a gate."""
     return [] if inputs else ["gate_inputs must name at least one of task, root, assignment"]
 
 

@@ -31,6 +31,7 @@ from metagrove.hsml.gate import FiLMGate, IdentityGate, NodeGate, NoGate, Parame
 from metagrove.hsml.grow import grow
 from metagrove.hsml.no_clusters import NoClusters, NoHierarchy
 from metagrove.hsml.relative import NormalizedHierarchy, RelativeClusters
+from metagrove.hsml.small_gate import SmallGate, TaskShifts
 from metagrove.inner import GradientLearner
 from metagrove.learner import ClusterFunctions, GrowthStart, Info, Phase, Predictor
 from metagrove.losses import cross_entropy
@@ -40,7 +41,7 @@ from metagrove.task import Examples, Spec, Task
 __all__ = ["HSML", "HSMLMeta"]
 
 
-Gate = TaskGate | TaskFiLM | TreeGate | IdentityGate
+Gate = TaskGate | TaskFiLM | TreeGate | TaskShifts | IdentityGate
 
 
 class HSMLMeta(eqx.Module):
@@ -70,7 +71,7 @@ class HSML(GradientLearner):
     """How a support set becomes the task embedding g."""
     cluster: DistanceClusters | RelativeClusters | FoundClusters | EvidenceClusters | NoClusters = DistanceClusters()
     """How g is assigned to the clusters of each level."""
-    gate: ParameterGate | FiLMGate | NodeGate | NoGate = ParameterGate()
+    gate: ParameterGate | FiLMGate | NodeGate | SmallGate | NoGate = ParameterGate()
     """How the task's placement tailors the initialisation."""
     reconstruction_weight: float = 0.01
     """ξ, the weight of the reconstruction loss."""
@@ -79,6 +80,8 @@ class HSML(GradientLearner):
         weight = [] if self.reconstruction_weight >= 0 else ["reconstruction_weight must be 0 or more"]
         if isinstance(self.gate, NodeGate) and not self.cluster.has_coordinates:
             weight += ["a gate per node needs the coordinates of a dendrogram: use --cluster evidence"]
+        if isinstance(self.gate, SmallGate) and self.cluster.has_coordinates:
+            weight += ["a small gate needs clusters by distance: use --gate node with evidence clusters"]
         if self.cluster.has_coordinates and self.loss is cross_entropy:
             weight += ["evidence clusters are for regression: use --cluster found for classification"]
         return (
@@ -192,7 +195,7 @@ class HSML(GradientLearner):
             The adapted base net, and an `Info` with the penalty ξ·L_r, the task embedding and the assignments.
         """
         placement, reconstruction_loss = self.place(meta, support, key=key, assignment=assignment)
-        gated_net = meta.gate(meta.net, placement)
+        gated_net = meta.gate(meta.net, placement, key=None if key is None else jax.random.fold_in(key, 1))
         adapted, path = self.fit(gated_net, support, steps)
         return adapted, Info(
             path=path,

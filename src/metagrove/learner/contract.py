@@ -84,6 +84,18 @@ class Learner(abc.ABC):
         """
         return ()
 
+    def base_net(self, meta: Meta) -> Any:
+        """Return the net whose features supervised pretraining trains (`Training.pretrain_steps`).
+
+        Args:
+            meta: The meta-parameters.
+
+        Returns:
+            The net, with `features(x, mask)`; None for a learner without one. By default `meta` itself or its `net`.
+        """
+        net = meta if hasattr(meta, "features") else getattr(meta, "net", None)
+        return net if hasattr(net, "features") else None
+
     def begin_phase(self, name: str, meta: Meta, *, key: PRNGKeyArray) -> Meta:
         """Prepare the meta-parameters for one of `phases`, e.g. by stacking several random starts.
 

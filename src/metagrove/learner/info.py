@@ -114,5 +114,5 @@ def after_each_step(
 
 
 def num_parameters(meta: Meta) -> int:
-    """How many numbers the outer loop trains."""
+    """Count the parameters that the outer loop trains."""
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(meta, eqx.is_inexact_array)))

@@ -26,7 +26,7 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """What the rows of tasks (or of their support sets) say about their weights."""
+    """Sufficient statistics of the rows of tasks (or of their support sets) for their weights."""
 
     gram: np.ndarray  # (tasks, f, f)
     cross: np.ndarray  # (tasks, f, o)

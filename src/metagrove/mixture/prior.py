@@ -63,7 +63,7 @@ class Mixture(eqx.Module):
         return jax.nn.logsumexp(jax.nn.log_softmax(self.logits) + self.log_evidence(rows))
 
     def posterior(self, rows: Examples) -> "Posterior":
-        """What the rows say about the task."""
+        """Return the posterior of a task given its rows."""
         factors = jax.vmap(factorize)(*self._whiten(rows))
         evidence = jax.vmap(lambda one: one.log_density)(factors) - self._log_unit(rows)
         return Posterior(

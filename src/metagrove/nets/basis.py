@@ -39,7 +39,7 @@ class Basis(eqx.Module):
 
     @abc.abstractmethod
     def amplitudes(self) -> np.ndarray:
-        """How large the coefficient of each feature is expected to be, (f,): scales a random start."""
+        """Return the expected magnitude of the coefficient of each feature, (f,), which scales a random start."""
 
     def redraw(self, key: PRNGKeyArray) -> "Basis":
         """The same features with what is random about them drawn anew."""
@@ -171,7 +171,7 @@ class BasisSettings:
     """Number of learned features, the constant not counted."""
 
     def validation_errors(self) -> list[str]:
-        """What is wrong with the settings, a line each."""
+        """List the problems of the settings, one line each."""
         least = {"degree": 1, "knots": 3, "features": 1}
         errors = [
             f"{name} must be at least {n}, got {v}" for name, n in least.items() if (v := getattr(self, name)) < n

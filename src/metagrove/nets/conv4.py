@@ -23,6 +23,8 @@ from metagrove.nets.max_pool import max_pool
 from metagrove.nets.predictors import PlainLayers, Statistics
 from metagrove.task import Examples, Spec
 
+__all__ = ["EPSILON", "Conv4", "Conv4Net", "affine", "convolve"]
+
 EPSILON = 1e-3
 Normalisation = tuple[Float[Array, " _"], Float[Array, " _"]]
 """A block's scale and shift of each channel: the bias is in the shift."""
@@ -60,7 +62,7 @@ class Conv4(eqx.Module):
         mask: Bool[Array, " n"] | None = None,
         after_layer: AfterLayer | None = None,
     ) -> Float[Array, "n f"]:
-        """What the last block puts out, flat."""
+        """Return the flattened output of the last block."""
         if self.context is None:
             mask = jnp.ones(len(x), bool) if mask is None else mask
             return self.blocks(x, mask, after_layer)[0]

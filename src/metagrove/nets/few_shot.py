@@ -24,6 +24,9 @@ from metagrove.task import Examples, Spec
 OWNED = ("film", "rates", "scale", "attention")
 """The groups of `small_parameters`."""
 
+FIRST_SHARPNESS = 6.0
+"""First scale s of a prototype head times the number of features: logits are so many mean squared distances."""
+
 
 class FewShotNet(eqx.Module):
     """A layered net and its options. Without a prototype head it is called as the net is."""
@@ -122,8 +125,7 @@ def make_few_shot(
     Args:
         net: The net.
         spec: Shapes of inputs and targets.
-        prototypes: Set the last layer from class prototypes. The scale starts at 1 / number of features, so that
-            logits are mean squared distances.
+        prototypes: Set the last layer from class prototypes, with a scale that starts at `FIRST_SHARPNESS`.
         attention: Let the prototypes attend to each other.
         layer_rates: Learn a factor of the inner learning rate for each layer.
         key: Random key of the attention.
@@ -135,7 +137,7 @@ def make_few_shot(
     size = num_features(net, spec)
     return FewShotNet(
         net=without_head(net, "A prototype head") if prototypes else net,
-        log_scale=-jnp.log(jnp.asarray(float(size))) if prototypes else None,
+        log_scale=jnp.log(jnp.asarray(FIRST_SHARPNESS / size)) if prototypes else None,
         attention=SetAttention(size, key=key) if attention else None,
         log_rates=jnp.zeros(layers) if layer_rates else None,
         num_outputs=spec.y_dim,

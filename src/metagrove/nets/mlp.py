@@ -13,6 +13,8 @@ from metagrove.nets.layers import AfterLayer, activation, require_relu
 from metagrove.nets.predictors import PlainLayers
 from metagrove.task import Spec
 
+__all__ = ["MLP", "MLPNet"]
+
 
 class MLP(eqx.Module):
     """Multilayer perceptron, applied to every row of a set independently; the mask is ignored."""

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from metagrove.learner import Predictor
 from metagrove.nets.few_shot import learning_rates, start_head
 from metagrove.nets.layers import AfterLayer, adapted_mask
 from metagrove.nets.predictors import PlainLayers, plain_layers
@@ -28,7 +27,8 @@ def code_sizes(net: Any, form: ModulationForm) -> list[int]:
 class Modulated(eqx.Module):
     """Predictor: a net whose hidden layers are modulated by τ_l before their activation."""
 
-    net: Predictor
+    net: Any
+    """A layered net."""
     codes: tuple[Float[Array, " _"], ...]
     form: ModulationForm = eqx.field(static=True)
 
@@ -88,7 +88,7 @@ def modulate(values: Float[Array, "n ..."], code: Float[Array, " _"], form: Modu
 
 
 def scale_and_shift(code: Float[Array, " _"], form: ModulationForm) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
-    """What a code does to each unit, as `modulate` does it to values."""
+    """Return the scale and shift of each unit that a code implies, as applied by `modulate`."""
     if form == "film":
         gamma, beta = jnp.split(code, 2)
         return 1 + gamma, beta

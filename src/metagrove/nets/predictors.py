@@ -4,7 +4,7 @@
 - `std`: it knows the standard deviation of its predictions;
 - `as_layers`: it can be written as plain layers x W + b, for use without this package.
 
-A person's own net has a capability as soon as it has the method.
+A user's own net has a capability as soon as it has the method.
 """
 
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -102,7 +102,7 @@ def plain_layers(predictor: Any, after_layer: AfterLayer | None = None) -> Plain
 
 
 def no_layers(predictor: Any) -> InputError:
-    """What is said of a predictor that has no plain layers."""
+    """Return the error for a predictor that has no plain layers."""
     return InputError(
         f"{type(predictor).__name__} cannot be written as plain layers: export serves the package's nets for tables, "
         "and Conv4 by methods whose answer is that of one net, or ProtoNet's"

@@ -22,7 +22,7 @@ UNTRAINED = "not yet trained here"
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What is measured here, and the verdict on the claim."""
+    """The measured value, and the verdict on the claim."""
 
     ours: str
     verdict: str

@@ -85,4 +85,4 @@ def print_grouped_tables(result: Json) -> None:
     table.add_row("served", *(f"{one['served']:.3f}" for one in result["sets"].values()))
     TerminalConsole().print(table)
     ratio = result["served_over_best"]
-    print(f"served / best single method: mean {ratio['mean']:.3f}, worst {ratio['worst']:.3f}")
+    print(f"served / best method: mean {ratio['mean']:.3f}, worst {ratio['worst']:.3f}")

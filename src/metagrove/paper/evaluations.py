@@ -116,10 +116,13 @@ def every_score(scores: Scores, run: Run) -> dict[str, str]:
 
 
 def final_training(records: list[BlockRecord], last_steps: int) -> dict[str, float]:
-    """Compute the mean loss, and accuracy if recorded, of the last meta-steps; a record is the mean of a block."""
+    """Compute the mean loss, and accuracy if recorded, of the last meta-steps; a record is the mean of a block.
+
+    Empty for a run that has no meta-steps.
+    """
     trained = [record for record in records if "loss" in record.means]  # a stream's step 0 has none
     last = [record for record in trained if record.step > trained[-1].step - last_steps]
-    recorded = [name for name in ("loss", "accuracy") if all(name in record.means for record in last)]
+    recorded = [name for name in ("loss", "accuracy") if last and all(name in record.means for record in last)]
     return {name: float(np.mean([record.means[name] for record in last])) for name in recorded}
 
 
@@ -150,15 +153,35 @@ def scored(run: Run, row: Row, place: ExperimentContext) -> tuple[Run, Scores]:
 
 def hierarchy_of(run: Run, place: ExperimentContext) -> HierarchyMeasures | None:
     """Measure whether the clusters matter, on test tasks of the experiment; cached in the folder of the run."""
-    num_tasks, seed = min(place.experiment.tasks, place.budget.tasks, PAPER_TASKS), place.experiment.test_seed
-    num_tasks = min(num_tasks, IMAGE_HIERARCHY_TASKS) if run.config.source.spec.is_image else num_tasks
-    path = run.folder / f"hierarchy-{run.about['sha256'][:12]}-{seed}-{num_tasks}-{run.inner_steps}.json"
+    what = f"{run.about['sha256'][:12]}-{place.experiment.test_seed}-{hierarchy_tasks(run, place)}-{run.inner_steps}"
+    path = run.folder / f"hierarchy-{what}.json"
     if path.exists():
         return files.from_json(HierarchyMeasures, files.read_json(path))
-    measures = measure_hierarchy(run, num_tasks=num_tasks, seed=seed)
+    measures = measure_hierarchy(run, num_tasks=hierarchy_tasks(run, place), seed=place.experiment.test_seed)
     if measures is not None:
         files.write_json(path, {"format": files.FORMAT, **files.as_json(measures)})
     return measures
+
+
+def hierarchy_tasks(run: Run, place: ExperimentContext) -> int:
+    """Number of test tasks by which a hierarchy is measured."""
+    most = IMAGE_HIERARCHY_TASKS if run.config.source.spec.is_image else PAPER_TASKS
+    return min(place.experiment.tasks, place.budget.tasks, most)
+
+
+def with_measures_of_release(row: Row, result: RowResult, place: ExperimentContext) -> RowResult:
+    """The row with the hierarchy of its released model measured, where an earlier result lacks it."""
+    lacking = {one.checkpoint["sha256"]: one for one in result.seeds if one.hierarchy is None}
+    name = row.release if place.size is None else f"{row.release}-{place.size}"
+    if row.release is None or not lacking or name not in folders.shipped():
+        return result
+    run = load(name)
+    found = lacking.get(run.about["sha256"])
+    if found is None:
+        return result
+    measures = measure_hierarchy(run, num_tasks=hierarchy_tasks(run, place), seed=place.experiment.test_seed)
+    seeds = [dataclasses.replace(one, hierarchy=measures) if one is found else one for one in result.seeds]
+    return dataclasses.replace(result, seeds=seeds)
 
 
 def with_steps_chosen(run: Run, most: int | None) -> Run:

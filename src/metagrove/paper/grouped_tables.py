@@ -39,7 +39,7 @@ RUNS = Path("runs") / NAME
 
 @dataclasses.dataclass(frozen=True)
 class GroupedBudget:
-    """How many splits, which learners beside HSML, and changes to the defaults of `train own`."""
+    """Budget: number of splits, learners beside HSML, and changes to the defaults of `train own`."""
 
     splits: int
     also: tuple[str, ...]

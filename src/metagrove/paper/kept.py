@@ -5,7 +5,7 @@ import statistics
 from pathlib import Path
 
 from metagrove import files
-from metagrove.config.encoding import from_json
+from metagrove.config.encoding import from_json, to_json
 from metagrove.files import Json
 from metagrove.paper.experiments import Row
 from metagrove.paper.results import ExperimentResult, RowResult, SearchRecord, SeedResult, Trial, read_result
@@ -18,8 +18,7 @@ class Kept:
 
     place: ExperimentContext
     rows: dict[str, RowResult]
-    """By label."""
-    file_format: int
+    """By label, their configs in the present format."""
     trials: dict[str, list[Trial]]
     """Of rows that were not trained, by label."""
 
@@ -28,12 +27,8 @@ class Kept:
         """Read a result file, if there is one, and restore the records of its searches."""
         stored: Json = read_result(path) if path.exists() else {"format": files.FORMAT, "rows": []}
         result = files.from_json(ExperimentResult, stored) if path.exists() else None
-        kept = cls(
-            place,
-            {row.label: row for row in result.rows} if result else {},
-            stored["format"],
-            result.trials if result else {},
-        )
+        rows = [in_present_format(row, stored["format"]) for row in result.rows] if result else []
+        kept = cls(place, {row.label: row for row in rows}, result.trials if result else {})
         for row in place.experiment.rows:
             kept._restore_search(row)
         return kept
@@ -83,7 +78,7 @@ class Kept:
         if (stored.test_seed, stored.evaluation.num_tasks) != (self.place.experiment.test_seed, tasks):
             return None
         config, folder, _ = run_of(row, seed, self.place)
-        same = from_json(stored.config, file_format=self.file_format) == config
+        same = from_json(stored.config, file_format=files.FORMAT) == config
         return stored if same and not finished(folder, config) else None
 
     def _seeds(self, row: Row) -> list[SeedResult]:
@@ -105,8 +100,18 @@ class Kept:
             files.write_json(path, {"format": files.FORMAT, **files.as_json(record)})
 
 
+def in_present_format(row: RowResult, file_format: int) -> RowResult:
+    """The row with its configs in the format of files that are written now, as the whole result will be."""
+    if file_format == files.FORMAT:
+        return row
+    seeds = [
+        dataclasses.replace(one, config=to_json(from_json(one.config, file_format=file_format))) for one in row.seeds
+    ]
+    return dataclasses.replace(row, seeds=seeds)
+
+
 def stored_search(record: SearchRecord) -> list:
-    """What identifies a search: preset, settings of all candidates, of their trainings, and the candidates."""
+    """Identity of a search: preset, settings of all candidates, of their trainings, and the candidates."""
     return [record.preset, record.base, record.trial, [one.settings for one in record.candidates]]
 
 

@@ -11,7 +11,7 @@ from metagrove.config.presets import preset
 from metagrove.config.registry import unknown_name
 from metagrove.config.settings import setting_names
 from metagrove.errors import InputError, MetagroveError
-from metagrove.paper.evaluations import evaluate_rows
+from metagrove.paper.evaluations import evaluate_rows, with_measures_of_release
 from metagrove.paper.experiments import EXPERIMENTS, Experiment, Row, budget_of
 from metagrove.paper.kept import Kept
 from metagrove.paper.names import display_name
@@ -61,7 +61,13 @@ def reproduce(
         result = evaluate(trained if only == "*" else [], place, command)
         if only == "*":
             merged = kept[name].merge(rows[name], result.rows, complete=train)
-            result = dataclasses.replace(result, rows=merged, trials=kept[name].trials_of(rows[name], merged))
+            trials = kept[name].trials_of(rows[name], merged)
+            by_label = {row.label: row for row in rows[name]}
+            measured = [
+                with_measures_of_release(by_label[one.label], one, place) if one.label in by_label else one
+                for one in merged
+            ]
+            result = dataclasses.replace(result, rows=measured, trials=trials)
             write_result(result, place, out, release)
         results.append(result)
     return results
@@ -83,8 +89,8 @@ def prepared(budget: str, size: int | None) -> list[str]:
     """Return the names of the experiments whose data is prepared, and print those that are skipped."""
     found = []
     for name in EXPERIMENTS:
-        place = context_of(name, budget, size)
         try:
+            place = context_of(name, budget, size)
             for row in place.experiment.rows:
                 _ = run_of(row, row.seeds[0], without_search(place))[0].source.checksums
         except MetagroveError as error:

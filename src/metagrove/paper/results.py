@@ -113,4 +113,17 @@ class ExperimentResult:
 
 def read_result(path: Path) -> Json:
     """Read a result of any version, without checking its format and checksum."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    result = json.loads(path.read_text(encoding="utf-8"))
+    for row in result.get("rows", []):
+        for seed in row.get("seeds") or []:
+            complete(seed)
+    return result
+
+
+def complete(seed: Json) -> None:
+    """Add what the first results did not have: the value of each family after the chosen number of inner steps."""
+    for name in ("evaluation", "evaluation_4000"):
+        steps = seed.get(name, {}).get("steps")
+        for family in seed.get(name, {}).get("by_family", {}).values():
+            if "value" not in family:
+                family |= {"value": family["by_step"][steps], "value_ci95": family["ci95"][steps]}

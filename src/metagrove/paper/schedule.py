@@ -52,7 +52,7 @@ class OpenSearch:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """What is being trained, and what becomes possible when a training has ended."""
+    """Trainings in progress, and those that can start when one has ended."""
 
     searches: dict[Path, OpenSearch] = dataclasses.field(default_factory=dict)
     folders: set[Path] = dataclasses.field(default_factory=set)

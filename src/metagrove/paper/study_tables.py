@@ -152,6 +152,29 @@ def accuracies(study: Study) -> Cells:
     return study.table(heading, cells)
 
 
+def options(study: Study) -> Cells:
+    """Additions on images: accuracy on training, validation and test classes, and the difference to the first row."""
+    heading = ["", "training classes, at the end", "validation", "test ± CI over tasks", "mean of seeds ± std"]
+    heading += ["minus the first row ± CI", "inner steps at test", "parameters", "cluster NMI"]
+
+    def cells(row: Row, result: RowResult) -> list[str]:
+        one = result.chosen
+        paired, found = one.paired_difference, one.evaluation.clustering
+        seen = (one.final_training or {}).get("accuracy")
+        return [
+            "" if seen is None else f"{seen:.1f}",
+            f"{one.checkpoint['validation']['value']:.1f}",
+            f"{one.evaluation.value:.2f} ± {average_ci95(one.evaluation.by_family):.2f}",
+            over_seeds(row, result, 2),
+            "" if paired.to == row.label else f"{paired.difference:+.2f} ± {paired.ci95:.2f}",
+            str(one.evaluation.steps),
+            f"{one.parameters:,}",
+            "" if found is None else f"{found.nmi:.2f}",
+        ]
+
+    return study.table(heading, cells)
+
+
 def clusters(study: Study) -> Cells:
     """Numbers of clusters: score, parameters, and whether the clusters were used at all."""
     reference = study.first()
@@ -218,7 +241,7 @@ def streams(study: Study) -> Cells:
 
 
 def longer(study: Study) -> Cells:
-    """What 10,000 meta-steps change, for two rows that also have that budget, with cosine decay in both."""
+    """Table of the effect of 10,000 meta-steps, for two rows that also have that budget, with cosine decay in both."""
     labels = ("MAML, falling step, 1-shot", "HSML (clusters first), falling step, 1-shot")
     few = {row.label: result for row, result in study.rows() if result}
     many_study = dataclasses.replace(study, budget="small").read(study.results) if study.results else study

@@ -16,6 +16,7 @@ from metagrove.paper import (
     method_tables,
     mini_imagenet_table,
     own_tables,
+    scaling_tables,
     stream_tables,
     study_tables,
     table1,
@@ -165,6 +166,8 @@ BENCHMARK_TABLES: dict[str, tuple[str, Callable[[Json], Cells]]] = {
     "method-costs": ("benchmark-methods", method_tables.costs),
     "method-cost-goals": ("benchmark-methods", method_tables.cost_goals),
     "calibration": ("calibration", method_tables.calibration),
+    "coverage": ("coverage", method_tables.coverage),
+    "evidence-cost": ("benchmark-evidence", method_tables.evidence_cost),
     "own-speed": ("benchmark-own", own_tables.speed),
     "toy-speed": ("benchmark-toy", speed),
     "toy-scale": ("benchmark-toy", scale),
@@ -181,6 +184,8 @@ STUDY_TABLES: dict[str, tuple[Study, Callable[[Study], Cells]]] = {
     "aggregators": (Study("aggregators"), study_tables.errors),
     "aggregators-images": (Study("aggregators-images", size=32), study_tables.accuracies),
     "leave-one-out": (Study("leave-one-out", size=32), study_tables.leave_one_out),
+    "image-options": (Study("image-options", budget="trials", size=32), study_tables.options),
+    "image-combination": (Study("image-combination", budget="small", size=32), study_tables.options),
     "each-alone-studies": (Study("each-alone", size=32), study_tables.accuracies),
     "table1-seeds": (Study("table1", budget="paper"), study_tables.table1_seeds),
     "table2-studies": (Study("table2", size=32), study_tables.accuracies),
@@ -200,6 +205,13 @@ THEORY_TABLES: dict[str, Callable[[TheoryResult], Cells]] = {
     "theory-softplus": theory_tables.softplus,
 }
 """Tables of results/theory.json."""
+SCALING_TABLES: dict[str, Callable[[Path], Cells]] = {
+    "scaling-targets": scaling_tables.targets,
+    "scaling-devices": scaling_tables.devices,
+    "scaling-operations": scaling_tables.operations,
+    "scaling-recomputing": scaling_tables.recomputing,
+}
+"""Tables of docs/scaling.md, which also say what is not measured yet."""
 CLAIM_TABLES = {f"claims-{part}": part for part in claims.PARTS}
 """Tables of the paper's claims, by part of the paper."""
 
@@ -221,6 +233,8 @@ def cells_of(name: str, results: Path) -> Cells:
         return make_of_study(study.read(results))
     if name in THEORY_TABLES:
         return THEORY_TABLES[name](from_json(TheoryResult, read_result(results / "theory.json")))
+    if name in SCALING_TABLES:
+        return SCALING_TABLES[name](results)
     if name in CLAIM_TABLES:
         return claims.table(CLAIM_TABLES[name], results)
     file, make_of_json = BENCHMARK_TABLES[name]

@@ -59,7 +59,8 @@ def by_hand(name: str, official: Official) -> str:
 
 def recorded(folder: Path) -> dict[str, str]:
     """Read the checksums of files that have no published one."""
-    return files.read_json(folder / RECORD)["files"] if (folder / RECORD).exists() else {}
+    found = files.read_json(folder / RECORD).get("files") if (folder / RECORD).exists() else {}
+    return found if isinstance(found, dict) else {}
 
 
 def record(folder: Path, file: str) -> None:

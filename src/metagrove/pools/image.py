@@ -12,11 +12,12 @@ from metagrove.pools.limits import DEFAULT, Limits
 
 def decode(content: bytes, size: int, box: Box | None = None, limits: Limits = DEFAULT) -> np.ndarray:
     """Decode an image as RGB, crop it to its bounding box if it has one, and resize it to size × size."""
-    with warnings.catch_warnings(), Image.open(io.BytesIO(content)) as opened:
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        limits.refuse_pixels(*opened.size)
-        image = ImageOps.exif_transpose(opened) if box is None else opened.crop(inside(box, opened.size))
-        return resized(image, size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limits have the say
+        with Image.open(io.BytesIO(content)) as opened:
+            limits.refuse_pixels(*opened.size)
+            image = ImageOps.exif_transpose(opened) if box is None else opened.crop(inside(box, opened.size))
+            return resized(image, size)
 
 
 def resized(image: Image.Image, size: int) -> np.ndarray:

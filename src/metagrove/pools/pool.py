@@ -35,11 +35,12 @@ class ImageClass:
 
 @dataclasses.dataclass(frozen=True)
 class PoolIndex:
-    """index.json, beside notes on how the pool was prepared."""
+    """index.json, with notes on how the pool was prepared."""
 
     name: str
     sha256: str
     classes: tuple[ImageClass, ...]
+    about: dict[str, object] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +159,7 @@ def describe(pool: Pool) -> str:
 
 def notes(folder: Path) -> list[str]:
     """Describe how a pool was prepared, one line per fact."""
-    about = files.read_json(folder / "index.json")["about"]
+    about = files.read_record(PoolIndex, folder / "index.json").about
     return [f"{key.replace('_', ' ')}: {value}" for key, value in about.items()]
 
 

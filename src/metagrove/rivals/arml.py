@@ -25,6 +25,8 @@ from metagrove.nets.linear import Linear, xavier
 from metagrove.nets.recurrent import RecurrentAggregator
 from metagrove.task import Examples, Spec
 
+__all__ = ["ARML"]
+
 
 class Graph(eqx.Module):
     """Vertices of the knowledge graph, and the weights of edges and propagation."""

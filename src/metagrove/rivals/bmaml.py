@@ -25,6 +25,8 @@ from metagrove.losses import cross_entropy
 from metagrove.nets.ensemble import AbstractEnsemble, map_members
 from metagrove.task import Examples, Spec, Task, join
 
+__all__ = ["BMAML", "Particles", "squared_distances", "stein_direction"]
+
 
 class Particles(AbstractEnsemble):
     """M nets, every array with a first axis of M, and their log precisions. Predicts the mean over particles."""
@@ -118,7 +120,8 @@ class BMAML(GradientLearner):
             return -each.sum()
 
         rule = clipped(svgd(self.inner_lr), self.inner_clip)
-        last, path = descend(minus_log_posteriors, params, rule, steps, first_order=self.first_order)
+        how = {"first_order": self.first_order, "recompute": self.recompute_inner_steps}
+        last, path = descend(minus_log_posteriors, params, rule, steps, **how)
         return eqx.combine(last, static), Info(eqx.combine(path, static))
 
     def log_posterior(self, particle: Particles, examples: Examples) -> Float[Array, ""]:

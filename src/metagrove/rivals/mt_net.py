@@ -95,6 +95,9 @@ class MTNet(GradientLearner):
         transforms = tuple(jnp.eye(size) for size in net.layer_sizes) if self.transform else ()
         return MTNetMeta(Transformed(net, transforms), tuple(jnp.zeros(size) for size in net.layer_sizes))
 
+    def base_net(self, meta: MTNetMeta) -> Any:
+        return meta.predictor.net
+
     def adapt(
         self, meta: MTNetMeta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
     ) -> tuple[Predictor, Info]:

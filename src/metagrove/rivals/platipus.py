@@ -103,7 +103,8 @@ class PLATIPUS(GradientLearner):
         def loss(params: Params) -> Float[Array, ""]:
             return self.loss(eqx.combine(params, fixed)(examples.x, examples.mask), examples.y, examples.mask)
 
-        last, _ = descend(loss, params, optax.sgd(rate), 1, first_order=self.first_order)
+        how = {"first_order": self.first_order, "recompute": self.recompute_inner_steps}
+        last, _ = descend(loss, params, optax.sgd(rate), 1, **how)
         return eqx.combine(last, fixed)
 
     def meta_loss(self, meta: PLATIPUSMeta, task: Task, *, key: PRNGKeyArray) -> tuple[Float[Array, ""], Info]:

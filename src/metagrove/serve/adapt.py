@@ -9,6 +9,8 @@ from metagrove.nets.predictors import Statistics
 from metagrove.serve.fitted_task import FittedTask
 from metagrove.serve.run import Run, load
 
+__all__ = ["adapt"]
+
 
 def adapt(
     run: Run | str | Path,

@@ -32,7 +32,7 @@ Scale = Literal["constant", "distance", "std"]
 
 @dataclasses.dataclass(frozen=True)
 class TaskCalibration:
-    """What one fitted task needs of its run's calibration."""
+    """Calibration of one fitted task, from that of its run."""
 
     scale: Scale = "constant"
     distance_weight: float = 0.0

@@ -20,6 +20,8 @@ from metagrove.serve.run import Run, load
 from metagrove.tables.read import Table
 from metagrove.tables.schema import Columns, Schema
 
+__all__ = ["FewShotClassifier", "FewShotRegressor"]
+
 
 class FewShot(BaseEstimator):
     """Abstract: what both have in common."""

@@ -19,6 +19,8 @@ from metagrove.nets.predictors import PlainLayers, plain_layers
 from metagrove.serve.fitted_task import FittedTask
 from metagrove.training import checkpoint
 
+__all__ = ["export"]
+
 PARTS = ("weight", "bias")
 
 

@@ -2,7 +2,7 @@
 
 Array in, array out: `predict` of an array gives an array in the net's units (of a run on tables, standardised ones),
 of a classifier log-probabilities. Table in, columns out: of a path, a DataFrame or a mapping of columns it gives a
-mapping of columns in the person's units.
+mapping of columns in the user's units.
 
 With `statistics="support"` no prediction depends on the other rows that are asked for: each row goes through the net by
 itself, and a net that normalises by statistics of a set takes those of the support set. With `statistics="query"` the
@@ -30,6 +30,8 @@ from metagrove.serve.rows import input_rows, pad, padded_size
 from metagrove.tables.schema import Schema
 from metagrove.task import Spec
 from metagrove.training import checkpoint
+
+__all__ = ["FittedTask", "refuse_not_finite"]
 
 ROWS_AT_ONCE, IMAGES_AT_ONCE = 1024, 16
 """Rows are always looked at so many at a time, filled up with zeros: one shape, compiled once."""

@@ -25,6 +25,8 @@ from metagrove.serve.standing import standing
 from metagrove.serve.support import SupportRows
 from metagrove.task import Examples
 
+__all__ = ["Fit", "FittedTasks"]
+
 BATCH = 128
 """Most tasks in one compiled call."""
 
@@ -47,7 +49,7 @@ class Fit:
         return self.task(*fitted, support)
 
     def task(self, predictor: Predictor, info: Info, support: SupportRows) -> FittedTask:
-        """What was fitted, and where it stands among the known tasks."""
+        """Return one fitted task, with its standing among the known tasks."""
         embedding = None if info.task_embedding is None else np.asarray(info.task_embedding)
         assignments = tuple(np.asarray(level) for level in info.assignments)
         about = {"run": self.folder.name, "rows": len(support.x), "inner_steps": self.steps}
@@ -240,5 +242,5 @@ def real_rows(rows: Sequence[np.ndarray], size: int) -> np.ndarray:
 
 
 def map_arrays(fn: Callable[..., Any], *trees: Any) -> Any:
-    """`fn` of the trees' arrays; what else a person's own net holds stays as it is."""
+    """`fn` of the trees' arrays; other leaves of a user's own net are kept."""
     return jax.tree.map(lambda *leaves: fn(*leaves) if hasattr(leaves[0], "shape") else leaves[0], *trees)

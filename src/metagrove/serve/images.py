@@ -42,7 +42,7 @@ def refuse_classes(classes: Sequence[str], folder: Path, ways: int) -> None:
 
 
 def list_images(folder: Path) -> Listing:
-    """What a folder (or archive) holds; it must hold images."""
+    """List the images of a folder or archive, of which there must be at least one."""
     found = listing(folder)
     if not found.images:
         raise InputError(f"{folder} holds no images: expected .jpg, .png, .bmp, .webp or .gif files")

@@ -84,7 +84,7 @@ class TaskIndex:
         }
 
     def percentile(self, measured: Mapping[str, float]) -> float:
-        """How many of 100 tasks that are counted are less far out by the measure in which each is furthest out."""
+        """Return the out-of-distribution percentile: each task counts by the measure in which it is most extreme."""
         each = self.percentiles(measured)
         known = [self.known[name][self.counted] for name in each]
         ranks = np.stack([share_below(values, values) for values in known]).max(0)

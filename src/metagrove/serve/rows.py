@@ -13,7 +13,7 @@ from metagrove.serve.images import image_array, pillow_images
 from metagrove.task import Examples, Spec
 
 Inputs: TypeAlias = ArrayLike | Image | Sequence[Image]
-"""Inputs as a person gives them: an array, or Pillow images."""
+"""Inputs from the user: an array, or Pillow images."""
 
 
 def padded_size(num_rows: int) -> int:

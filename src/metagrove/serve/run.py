@@ -29,6 +29,8 @@ from metagrove.training import checkpoint, folders
 from metagrove.training.growth import as_grown
 from metagrove.training.scores import Scores, join_scores, score_tasks, test_parts
 
+__all__ = ["Run", "draws_of", "load"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -235,7 +237,7 @@ class Run:
 
 
 def draws_of(num_tasks: int, num_parts: int, *, again: bool) -> list[int]:
-    """How many tasks each part of a source draws; `again`: the same from each, and enough for a mean."""
+    """Return the number of tasks of each part of a source; with `again`, the same of each and enough for a mean."""
     if again:
         return [max(2, -(-num_tasks // num_parts))] * num_parts
     return [num_tasks // num_parts + (i < num_tasks % num_parts) for i in range(num_parts)]

@@ -23,6 +23,8 @@ from metagrove.task import Examples, Spec
 from metagrove.training import checkpoint
 from metagrove.typed_json import raise_type_errors
 
+__all__ = ["load_fitted"]
+
 NEEDS = ("spec", "spec.x_shape", "spec.y_dim", "schema", "support_size", "learner", "about")
 """What a fitted task cannot do without."""
 

@@ -24,7 +24,7 @@ FITTED = Training(steps=1, max_eval_inner_steps=1)
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """What `adapt` and `predict` use by default."""
+    """The learner that `adapt` and `predict` use by default."""
 
     name: str
     label: str
@@ -45,7 +45,7 @@ def baseline_folder(run: Path, name: str) -> Path:
 
 
 def read_served(run: Path) -> Served | None:
-    """What a run serves; None for its own learner."""
+    """Read which learner a run serves; None for its own."""
     path = run / FILE
     return files.read_record(Served, path, needs=("name", "label")) if path.exists() else None
 
@@ -71,6 +71,6 @@ def save_fitted_run(
 
 
 def refuse_unknown(run: Path, name: str, own: str) -> InputError:
-    """What is said of a learner that a run does not have."""
+    """Return the error for a learner that a run does not have."""
     known = [own, *sorted(path.parent.name for path in (run / "baselines").glob("*/run.json"))]
     return InputError(f"{run.name} has no learner {name!r}, only {', '.join(known)}")

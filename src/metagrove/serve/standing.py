@@ -13,7 +13,7 @@ from metagrove.serve.levels import level_and_slopes, levels_in_units, unit_names
 from metagrove.tables.schema import Schema
 
 FAR = 95.0
-"""A task further out than so many of 100 held-out ones is said to be unlike them."""
+"""Out-of-distribution percentile from which a task is reported as unlike the others."""
 SHOWN_LEVELS = 6
 """Most values of level and slope that are told of a task."""
 
@@ -77,7 +77,7 @@ def shares(assignments: Sequence[np.ndarray]) -> list[list[float]]:
 
 
 def described(about: Json) -> list[str]:
-    """`FittedTask.about` in words, a line each."""
+    """Format `FittedTask.about` as lines of text."""
     how = f"with its {about['learner']}" if about.get("learner") else f"by {about['inner_steps']} inner steps"
     lines = [f"adapted {about['run']} to {about['rows']} rows {how}"]
     for number, level in enumerate(about["clusters"], 1):
@@ -91,7 +91,7 @@ def described(about: Json) -> list[str]:
     if about["most_like"]:
         lines.append("most like: " + ", ".join(one["task"] for one in about["most_like"]))
     if about["percentile"] is not None:
-        lines.append(f"further out than {about['percentile']:.0f} % of {fineness(about)}")
+        lines.append(f"out-of-distribution percentile: {about['percentile']:.0f}, of {fineness(about)}")
     if about["unlike"]:
         lines.append(
             "warning: this task looks unlike those the run was trained on; its predictions and intervals may be poor"
@@ -100,7 +100,7 @@ def described(about: Json) -> list[str]:
 
 
 def fineness(about: Mapping[str, Any]) -> str:
-    """How many tasks the percentile counts, so how fine it is, and by which measure the task is furthest."""
+    """Describe the number of tasks that the percentile counts, its resolution, and the measure that decides it."""
     count = about.get("counted_tasks")
     if count is None:  # a task of version 0.1
         return "held-out tasks"

@@ -121,7 +121,7 @@ def plain_columns(name: str, count: int) -> tuple[Column, ...]:
 
 
 def note_unused(table: Table, schema: Schema, ignored: tuple[str, ...] | None) -> None:
-    """Say which columns training did not have, e.g. an identifier: nothing is predicted from them."""
+    """Note columns that training did not have, e.g. an identifier; they are not used."""
     known = {column.name for column in schema.inputs + schema.targets} | set(ignored or ())
     unseen = [name for name in table.columns if name not in known]
     if unseen and ignored is not None:

@@ -74,5 +74,5 @@ def complete(config: Config | None, learner: Learner | str | None, source: Sourc
 
 
 def default_folder(name: str, config: Config) -> Path:
-    """Where a run goes when nobody says: runs/PRESET-LEARNER-sSEED."""
+    """Return the default run folder, runs/PRESET-LEARNER-sSEED."""
     return Path("runs") / f"{name}-{type(config.learner).__name__.lower()}-s{config.training.seed}"

@@ -7,7 +7,6 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from metagrove import files
 from metagrove.config.presets import PRESETS
 from metagrove.config.registry import LEARNER_GROUPS, learners
 from metagrove.evaluation.calibration import Calibration
@@ -151,13 +150,13 @@ def print_list() -> None:
             methods.add_row(name, (learners()[name].__doc__ or "").splitlines()[0])
     models = Table("model", "trained by", "parameters", "validation", title="released models")
     for name, path in folders.shipped().items():
-        validation = files.read_json(path / "best.json")["validation"]
-        command = files.read_json(path / "run.json")["provenance"]["command"]
+        validation = folders.read_best(path).validation
+        command = folders.read_run(path / "run.json").provenance.command
         models.add_row(
             name,
             command,
             f"{num_parameters(load(path).meta):,}",
-            f"{validation['value']:.3f} ± {validation['ci95']:.3f}",
+            f"{validation.value:.3f} ± {validation.ci95:.3f}",
         )
     for table in (presets, methods, models):
         console.print(table)

@@ -18,6 +18,10 @@ from matplotlib.figure import Figure
 
 from metagrove.errors import InputError
 from metagrove.files import save_error
+from metagrove.hsml.embed import AttentionEmbedding
+from metagrove.hsml.evidence import EvidenceClusters
+from metagrove.hsml.found import FoundClusters
+from metagrove.hsml.learner import HSML
 from metagrove.losses import metric_of
 from metagrove.outer import family_of, map_drawn, task_keys
 from metagrove.serve.fitted_task import FittedTask
@@ -220,6 +224,7 @@ def curves(
         if truth is not None:
             panel.plot(x, truth, color=BLACK, linewidth=2.5, alpha=0.35, label="truth")
         fits = [own, *(adapt(other, drawn.task) for other in others)]
+        draw_band(panel, own, x)
         for fitted, fitter, (color, dashes) in zip(fits, [run, *others], FIT_STYLES, strict=False):
             panel.plot(x, fitted.predict(x), dashes, color=color, linewidth=1.4, label=label_of(fitter))
         real = np.asarray(drawn.task.support.mask)
@@ -230,6 +235,20 @@ def curves(
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
 
 
+def draw_band(panel: Any, fitted: FittedTask, x: np.ndarray) -> None:
+    """Draw a band of two standard deviations around the prediction, of a learner that predicts one."""
+    if (std := fitted.std(x)) is not None:
+        mean, std = np.ravel(fitted.predict(x)), np.ravel(std)
+        panel.fill_between(x[:, 0], mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.15, linewidth=0, label="2 std")
+
+
 def label_of(run: Run) -> str:
-    """Return the name of a run in a legend."""
-    return type(run.config.learner).__name__
+    """Return the name of a run's learner in a legend; variants of HSML have letters (README, Names)."""
+    learner = run.config.learner
+    if not isinstance(learner, HSML):
+        return type(learner).__name__
+    if isinstance(learner.cluster, EvidenceClusters):
+        return "HSML-E"
+    if isinstance(learner.cluster, FoundClusters):
+        return "HSML-F"
+    return "HSML-A" if isinstance(learner.embed, AttentionEmbedding) else "HSML"

@@ -1,6 +1,7 @@
 """HTML report of a run: one self-contained file. The same run gives the same bytes."""
 
 import base64
+import dataclasses
 import hashlib
 import importlib.metadata
 from collections.abc import Sequence
@@ -82,7 +83,7 @@ def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int |
         sketcher=sketcher,
         hierarchy=measure_hierarchy(run, **which),
         functions=node_functions(sketcher, seen) if seen.assignments else None,
-        rows=score_rows(run),
+        rows=score_rows(dataclasses.replace(run, serves=True)),
         **which,
     )
 

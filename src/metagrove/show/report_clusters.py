@@ -68,7 +68,7 @@ def cluster_card(told: ReportContext, level: int, cluster: int, chosen: list[int
 
 
 def cluster_words(told: ReportContext, level: int, cluster: int) -> str:
-    """What tells the tasks of a cluster apart, in the columns of the tables; empty if that is not known."""
+    """Describe what distinguishes the tasks of a cluster, in the columns of the tables; empty if it is not known."""
     described = () if told.atlas is None else told.atlas.clusters
     fits = level < len(described) and len(described[level]) == told.seen.shares[level].shape[1]
     held = fits and described[level][cluster] != "0 tasks"

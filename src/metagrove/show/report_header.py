@@ -13,8 +13,12 @@ def header(told: ReportContext) -> Html:
 
 
 def advice(told: ReportContext) -> Html | None:
-    """Render the recommendation that the baselines of the run give, as the second line of the page."""
-    return None if told.baselines is None else tag("p", told.baselines.advice, class_="advice")
+    """Render what is recommended, as the second line of the page, and what is served."""
+    if told.baselines is None:
+        return None
+    serving = told.baselines.serving
+    served = tag("p", serving[:1].upper() + serving[1:], class_="note") if serving else None
+    return join(tag("p", told.baselines.advice, class_="advice"), served)
 
 
 THEME_BUTTON = tag("button", "dark", id="theme", type="button", hidden=True, aria_label="switch between light and dark")

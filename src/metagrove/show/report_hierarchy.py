@@ -18,7 +18,7 @@ PRIOR_HEIGHT = 110
 
 
 def hierarchy_proof(found: HierarchyMeasures | None, metric: str) -> Html | None:
-    """Say whether the clusters matter, with the measures; None for a learner without clusters."""
+    """Summarise whether the clusters matter, with the measures; None for a learner without clusters."""
     if found is None:
         return None
     agreement = table(
@@ -59,7 +59,7 @@ def agreement_row(name: str, one: LevelAgreement) -> list[str]:
 
 
 def parents(found: HierarchyMeasures) -> Html | None:
-    """Say which families share a parent at the second level."""
+    """Describe which families share a parent at the second level."""
     if not found.families_by_parent:
         return None
     said = [f"{node}: {', '.join(families)}" for node, families in found.families_by_parent.items()]

@@ -22,12 +22,12 @@ def predictions(told: ReportContext) -> Html | None:
 
 
 def by_whom(rows: RowScores) -> str:
-    """Say what predicts, where that is not the run's own learner."""
+    """Name the learner that predicts, if it is not the run's own."""
     return "" if rows.served is None else f", by {rows.served}, which this run serves"
 
 
 def calibrated(rows: RowScores) -> str:
-    """Say what intervals or probabilities were calibrated on."""
+    """Describe the data that intervals or probabilities were calibrated on."""
     if rows.calibrated_on is None:
         return ""
     what = "Probabilities" if rows.classes is not None else "Intervals"

@@ -16,7 +16,7 @@ from metagrove.training.scores import ci95, paired_difference
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """The mean score of one learner on test tasks, and the paired difference of the first learner to it."""
+    """The mean score of one learner on test tasks, and its paired difference to the first learner."""
 
     name: str
     value: float
@@ -36,7 +36,7 @@ class Standing:
         """Return whether the first learner is "better" or "worse"; "unclear" if the interval contains 0."""
         if self.difference is None or not abs(self.difference) > self.difference_ci95:
             return "unclear"
-        return "better" if is_better(self.difference, 0.0, metric.name) else "worse"
+        return "better" if is_better(0.0, self.difference, metric.name) else "worse"
 
 
 def standing(name: str, scores: np.ndarray, seen: Look, families: Sequence[str]) -> Standing:
@@ -46,7 +46,7 @@ def standing(name: str, scores: np.ndarray, seen: Look, families: Sequence[str])
     found = Standing(name, float(scores.mean()), float(ci95(scores)), by_family)
     if scores is seen.scores:
         return found
-    gap = paired_difference(seen.scores, scores)
+    gap = paired_difference(scores, seen.scores)
     return dataclasses.replace(found, difference=gap.difference, difference_ci95=gap.ci95)
 
 
@@ -69,7 +69,7 @@ def measured_before(baselines: Baselines) -> list[Standing]:
             row.value,
             row.value_ci95,
             {family: part.value for family, part in row.by_family.items()},
-            -row.minus_run.difference,
+            row.minus_run.difference,
             row.minus_run.ci95,
             row.variant,
         )

@@ -28,8 +28,8 @@ def result(told: ReportContext) -> Html | None:
     if len(told.standings) == 1 and len(told.standings[0].by_family) < 2:
         return None
     words = (
-        f"Mean {metric.name} with its 95 % confidence interval. Differences are paired by task: this run minus the "
-        "other. They are more precise than a comparison of two intervals."
+        f"Mean {metric.name} with its 95 % confidence interval. Differences are paired by task: the other "
+        "minus this run. They are more precise than a comparison of two intervals."
     )
     detail = by_family(told.standings, told.seen, told.families)
     heading = None if detail is None else tag("h3", f"Mean {metric.name} by family")
@@ -38,7 +38,7 @@ def result(told: ReportContext) -> Html | None:
 
 
 def measured_how(told: ReportContext) -> Html | None:
-    """Say what the baselines were measured on, if that differs from the other figures."""
+    """Describe the data of the baselines, if it differs from that of the other figures."""
     found = told.baselines
     if found is None or (found.num_draws * found.num_tasks, found.seed) == (told.num_tasks, told.seed):
         return None

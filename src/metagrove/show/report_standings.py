@@ -14,7 +14,7 @@ from metagrove.show.report_rivals import Standing
 
 
 def standings_chart(standings: Sequence[Standing], metric: Metric) -> Html:
-    """Draw the mean and CI of each learner on one scale, with the paired difference of the first to it."""
+    """Draw the mean and CI of each learner on one scale, with its paired difference to the first."""
     scale = standings_scale(standings, metric)
     rest = sorted(standings[1:], key=lambda s: -s.value if metric.higher_is_better else s.value)
     rows = [standing_row(one, scale, metric, first=one is standings[0]) for one in (standings[0], *rest)]

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from metagrove.evaluation.agreement import level_shares, node_name
 from metagrove.learner import ClusterFunctions, Learner, Meta
 
-BLUE, GREY = "#0072B2", "#999999"
+BLUE, EDGE = "#0072B2", "#C8CDD2"
 NUM_DRAWS = 6
 """Functions drawn from a cluster's prior."""
 LEAST_GAP = 0.4
@@ -32,8 +32,8 @@ def tree_and_heat_map(
     """
     levels = [np.stack(each) for each in zip(*assignments, strict=True)]
     order = column_order(levels)
-    heights = [0.2 * len(levels), *([] if functions is None else [0.55]), 0.36 * len(names)]
-    grid = figure.add_gridspec(len(heights), len(order), height_ratios=heights)
+    heights = [0.24 * len(levels), *([] if functions is None else [0.6]), 0.3 * len(names)]
+    grid = figure.add_gridspec(len(heights), len(order), height_ratios=heights, hspace=0.02)
     draw_tree(figure.add_subplot(grid[0, :]), levels, order)
     if functions is not None:
         draw_functions([figure.add_subplot(grid[1, place]) for place in range(len(order))], functions, order)
@@ -41,14 +41,17 @@ def tree_and_heat_map(
 
 
 def column_order(levels: Sequence[np.ndarray]) -> list[int]:
-    """First-level clusters sorted by their strongest parents from the top down, so that edges do not cross."""
-    num_clusters = levels[0].shape[2]
-    paths = [[k] for k in range(num_clusters)]
+    """First-level clusters in an order in which edges do not cross: below each node, those of the first tasks first."""
+    shares = level_shares(levels)
+    rows = np.arange(len(shares[0]))[:, None]
+    places = [(rows * share).sum(0) / np.maximum(share.sum(0), 1e-9) for share in shares]
+    paths = [[k] for k in range(len(places[0]))]
     for level in levels[1:]:
         parent = level.mean(0).argmax(1)
         for path in paths:
             path.append(int(parent[path[-1]]))
-    return sorted(range(num_clusters), key=lambda k: paths[k][::-1])
+    keys = [[(float(place[node]), node) for place, node in zip(places, path, strict=True)][::-1] for path in paths]
+    return sorted(range(len(paths)), key=lambda k: keys[k])
 
 
 def draw_tree(axes: Axes, levels: Sequence[np.ndarray], order: Sequence[int]) -> None:
@@ -59,25 +62,30 @@ def draw_tree(axes: Axes, levels: Sequence[np.ndarray], order: Sequence[int]) ->
         flow = np.einsum("nk,nkl->kl", share, assignment) / len(share)
         above = places_above(across[-1], flow)
         for k, to in zip(*np.nonzero(flow > LEAST_FLOW), strict=True):
-            axes.plot(
-                [across[-1][k], above[to]], [level, level + 1], color=GREY, linewidth=0.6 + 8 * flow[k, to], alpha=0.6
-            )
+            draw_edge(axes, (float(across[-1][k]), level), (float(above[to]), level + 1), 0.8 + 5 * flow[k, to])
         across.append(above)
     for level, (places, share) in enumerate(zip(across, shares, strict=True)):
         for k, place in enumerate(places):
-            size = 4 + 8 * np.sqrt(share[:, k].mean())
-            axes.plot(place, level, "o", color=BLUE, markersize=size, markeredgecolor="white", zorder=3)
+            size = 5 + 7 * np.sqrt(share[:, k].mean())
+            axes.plot(place, level, "o", color=BLUE, markersize=size, markeredgecolor="white", zorder=3, clip_on=False)
             axes.annotate(
-                node_name(level, k, len(shares)), (place, level), textcoords="offset points", xytext=(8, 1), fontsize=8
+                node_name(level, k, len(shares)), (place, level), textcoords="offset points", xytext=(9, 3), fontsize=8
             )
-    axes.set(xlim=(-0.5, len(order) - 0.5), ylim=(-0.4, len(shares) - 0.6))
+    axes.set(xlim=(-0.5, len(order) - 0.5), ylim=(-0.25, len(shares) - 0.75))
     axes.set_axis_off()
 
 
+def draw_edge(axes: Axes, below: tuple[float, float], above: tuple[float, float], width: float) -> None:
+    """Draw a smooth curve that leaves both nodes vertically."""
+    t = np.linspace(0, 1, 40)
+    x = below[0] + (above[0] - below[0]) * t**2 * (3 - 2 * t)
+    axes.plot(x, below[1] + (above[1] - below[1]) * t, color=EDGE, linewidth=width, solid_capstyle="round")
+
+
 def places_above(places: np.ndarray, flow: np.ndarray) -> np.ndarray:
-    """The place of each parent: the mean of its children's by flow, or equal distances where these coincide."""
-    weights = flow + 1e-9
-    above = (places[:, None] * weights).sum(0) / weights.sum(0)
+    """The place of each parent: amid the children that are mostly its own, or equal distances where these coincide."""
+    own = np.where(flow >= flow.max(1, keepdims=True), np.minimum(flow + 1e-6, 1e-3), 1e-9)
+    above = (places[:, None] * own).sum(0) / own.sum(0)
     apart = np.asarray(np.diff(np.sort(above)), np.float64)
     return above if (apart > LEAST_GAP).all() else (np.arange(len(above)) + 0.5) * len(places) / len(above) - 0.5
 
@@ -85,26 +93,29 @@ def places_above(places: np.ndarray, flow: np.ndarray) -> np.ndarray:
 def draw_functions(panels: Sequence[Axes], functions: ClusterFunctions, order: Sequence[int]) -> None:
     """Draw the mean, a band of two standard deviations and some functions of each cluster's prior."""
     x = functions.x[:, 0]
-    lowest, highest = (fn(functions.draws[..., 0]) for fn in (np.min, np.max))
     for panel, k in zip(panels, order, strict=True):
-        mean, std = functions.mean[k, :, 0], functions.std[k, :, 0]
+        mean, std, draws = functions.mean[k, :, 0], functions.std[k, :, 0], functions.draws[k, :, :, 0]
         panel.fill_between(x, mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.12, linewidth=0)
-        panel.plot(x, functions.draws[k, :, :, 0].T, color=BLUE, linewidth=0.6, alpha=0.7)
-        panel.plot(x, mean, color="black", linewidth=1)
-        panel.set(ylim=(lowest, highest), xticks=[], yticks=[])
+        panel.plot(x, draws.T, color=BLUE, linewidth=0.9, alpha=0.75)
+        panel.set(ylim=(min((mean - 2 * std).min(), draws.min()), max((mean + 2 * std).max(), draws.max())))
+        panel.set(xticks=[], yticks=[])
         panel.spines[:].set_visible(False)
 
 
 def heat_map(axes: Axes, names: Sequence[str], shares: np.ndarray, order: Sequence[int]) -> None:
-    """Draw p^{0→k}, eq. (6), of each task as a heat map."""
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    """Draw p^{0→k}, eq. (6), of each task as a heat map; shares below .005 have no number."""
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
     for (row, column), share in np.ndenumerate(shares):
-        axes.text(column, row, f"{share:.2f}", ha="center", va="center", color="white" if share > 0.55 else "black")
+        text = f"{share:.2f}" if share >= 0.005 else ""
+        axes.text(column, row, text, ha="center", va="center", color="white" if share > 0.6 else "black")
     axes.set_xticks(range(shares.shape[1]), [f"C{k + 1}" for k in order])
     axes.set_yticks(range(len(names)), list(names))
-    axes.tick_params(length=0)
+    axes.set_xticks(np.arange(1, shares.shape[1]) - 0.5, minor=True)
+    axes.set_yticks(np.arange(1, len(names)) - 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=1.5)
+    axes.tick_params(which="both", length=0)
     axes.spines[:].set_visible(False)
-    axes.set_title("share of each cluster")
+    axes.set_xlabel("share of each cluster")
 
 
 def first_level_functions(learner: Learner, meta: Meta, x: np.ndarray) -> ClusterFunctions | None:

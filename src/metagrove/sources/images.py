@@ -13,14 +13,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
+from jaxtyping import PRNGKeyArray
 
 from metagrove.errors import InputError, check_at_least_one
 from metagrove.pools import pool
+from metagrove.sources.episodes import Episodes
 from metagrove.sources.source import Source
-from metagrove.task import Spec, Split, Task, unpadded
+from metagrove.task import Spec, Split, Task
 
-__all__ = ["Episodes", "Images"]
+__all__ = ["Images"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +59,10 @@ class Images(Source):
     """Number of support images per class in training, if it differs from that at test; 0 for the same."""
     augment: bool = False
     """Augment training images by random mirroring and shifts of up to an eighth of their size; not in the paper."""
+    rotate: float = 0.0
+    """Probability that all images of a training task are rotated alike, by 90, 180 or 270 degrees: new classes."""
+    mix: float = 0.0
+    """Probability that each class of a training task is a mixture of two: every image is the mean of one of each."""
     data: str = "data"
     """Folder of the prepared pools."""
 
@@ -71,6 +76,8 @@ class Images(Source):
         problems += [] if self.datasets else ["datasets must name at least one pool"]
         for name in ("train_ways", "train_shots"):
             problems += [] if (value := getattr(self, name)) >= 0 else [f"{name} must be 0 or more, got {value}"]
+        for name in ("rotate", "mix"):
+            problems += [] if 0 <= (value := getattr(self, name)) <= 1 else [f"{name} must be from 0 to 1, got {value}"]
         if self.held_out and (self.held_out not in self.datasets or len(self.datasets) < 2):
             problems += [f"held_out must be one of two or more datasets, got {self.held_out!r}"]
         if self.weights and (len(self.weights) != len(self.datasets) or not min(self.weights) > 0):
@@ -101,7 +108,8 @@ class Images(Source):
         Returns:
             The source, which draws the same test tasks.
         """
-        return dataclasses.replace(self, queries=self.test_queries, train_ways=0, train_shots=0, augment=False)
+        plain = {"train_ways": 0, "train_shots": 0, "augment": False, "rotate": 0.0, "mix": 0.0}
+        return dataclasses.replace(self, queries=self.test_queries, **plain)
 
     @property
     def family_names(self) -> tuple[str, ...]:
@@ -112,6 +120,11 @@ class Images(Source):
     def checksums(self) -> dict[str, str]:
         """SHA-256 checksums of the images of every pool."""
         return {name: pool.read(name, self.size, Path(self.data)).sha256 for name in self.datasets}
+
+    @property
+    def num_classes(self) -> int:
+        """Number of training classes of all datasets; with `rotate`, a class rotated is another; 0 with `mix`."""
+        return self.split("train").num_classes
 
     def sample(self, key: PRNGKeyArray) -> Task:
         """Draw one training task.
@@ -154,61 +167,6 @@ class Images(Source):
         return tuple(eqx.tree_at(lambda tasks: tasks.weights, everything, weights) for weights in each)
 
 
-class Episodes(eqx.Module):
-    """The tasks of one meta-split; the images of class c are `starts[c]` to `starts[c] + counts[c]`."""
-
-    images: UInt8[Array, "n h w 3"]
-    starts: Int[Array, "d c"]
-    counts: Int[Array, "d c"]
-    """Number of images of each class; 0 pads datasets with fewer classes."""
-    weights: Float[Array, " d"]
-    numbers: Int[Array, " d"]
-    """Index of each dataset among those of the source."""
-    ways: int = eqx.field(static=True)
-    shots: int = eqx.field(static=True)
-    queries: int = eqx.field(static=True)
-    most: int = eqx.field(static=True)
-    """Largest number of images of a class."""
-    augment: bool = eqx.field(static=True)
-
-    def sample(self, key: PRNGKeyArray) -> Task:
-        """Draw one task, determined completely by `key`; labels follow the order in which classes are drawn."""
-        dataset_key, class_key, image_key, change_key = jax.random.split(key, 4)
-        dataset = jax.random.categorical(dataset_key, jnp.log(self.weights))
-        counts, starts = self.counts[dataset], self.starts[dataset]
-        classes = draw(class_key, counts > 0, self.ways)
-        wanted = self.shots + self.queries
-
-        def images_of(key: PRNGKeyArray, which: Array) -> Array:
-            return starts[which] + draw(key, jnp.arange(self.most) < counts[which], wanted)
-
-        chosen = jax.vmap(images_of)(jax.random.split(image_key, self.ways), classes)
-        in_order = jnp.concatenate([chosen[:, : self.shots].reshape(-1), chosen[:, self.shots :].reshape(-1)])
-        x = self.images[in_order].astype(jnp.float32) / 255
-        x = augment(change_key, x) if self.augment else x
-        num_support, one_hot = self.ways * self.shots, jnp.eye(self.ways)
-        support = unpadded(x[:num_support], jnp.repeat(one_hot, self.shots, axis=0))
-        query = unpadded(x[num_support:], jnp.repeat(one_hot, self.queries, axis=0))
-        return Task(support, query, self.numbers[dataset])
-
-
-def draw(key: PRNGKeyArray, allowed: Array, count: int) -> Int[Array, " count"]:
-    """Draw `count` distinct indices where `allowed` is true, uniformly at random."""
-    scores = jnp.where(allowed, jax.random.uniform(key, allowed.shape), -1)
-    return jax.lax.top_k(scores, count)[1]
-
-
-def augment(key: PRNGKeyArray, x: Float[Array, "n h w 3"]) -> Float[Array, "n h w 3"]:
-    """Mirror images at random and shift them by up to an eighth of their size, with edge padding."""
-    mirror_key, shift_key = jax.random.split(key)
-    reach = x.shape[1] // 8
-    mirrored = jax.random.bernoulli(mirror_key, 0.5, (len(x), 1, 1, 1))
-    x = jnp.where(mirrored, x[:, :, ::-1], x)
-    padded = jnp.pad(x, ((0, 0), (reach, reach), (reach, reach), (0, 0)), mode="edge")
-    shifts = jax.random.randint(shift_key, (len(x), 2), 0, 2 * reach + 1)
-    return jax.vmap(lambda one, at: jax.lax.dynamic_slice(one, (at[0], at[1], 0), x.shape[1:]))(padded, shifts)
-
-
 @functools.lru_cache(maxsize=4)
 def open_split(source: Images, split: Split) -> Episodes:
     """Load a meta-split of every dataset onto the device."""
@@ -238,6 +196,8 @@ def open_split(source: Images, split: Split) -> Episodes:
         queries=queries,
         most=max(map(max, counts)),
         augment=source.augment and train,
+        rotate=source.rotate if train else 0.0,
+        mix=source.mix if train else 0.0,
     )
 
 

@@ -11,6 +11,8 @@ from metagrove.errors import InputError
 from metagrove.tables.schema import Schema
 from metagrove.task import Spec, Split, Task
 
+__all__ = ["Source", "Steady", "TaskDraw", "TaskSchedule"]
+
 
 @runtime_checkable
 class TaskDraw(Protocol):
@@ -26,7 +28,7 @@ class TaskSchedule(Protocol):
     """A pytree module that says what draws the training tasks of each meta-step; compiled into the training step."""
 
     def at(self, step: Int[Array, ""]) -> TaskDraw:
-        """What draws the tasks of a meta-step."""
+        """Return an object that draws the tasks of a meta-step."""
         ...
 
 
@@ -85,6 +87,11 @@ class Source(abc.ABC):
             The source; it is equal for two sources that draw the same test tasks. By default the same.
         """
         return self
+
+    @property
+    def num_classes(self) -> int:
+        """Number of training classes that `Task.classes` counts; 0 for a source whose tasks do not tell."""
+        return 0
 
     def validation_errors(self) -> list[str]:
         """List the problems of the settings, one line each.

@@ -24,6 +24,8 @@ from metagrove.sources.images import Images
 from metagrove.sources.source import Source, TaskDraw
 from metagrove.task import Spec, Split, Task
 
+__all__ = ["Mix", "Stream", "read_phase"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
@@ -181,7 +183,7 @@ class Flow(eqx.Module):
     begins: Int[Array, " phases"]
 
     def at(self, step: Int[Array, ""]) -> Mix:
-        """What draws tasks at a meta-step."""
+        """Return an object that draws the tasks of a meta-step."""
         return Mix(self.tasks, self.keep[(step >= self.begins).sum() - 1])
 
 

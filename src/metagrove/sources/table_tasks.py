@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from metagrove.sources.images import draw
+from metagrove.sources.episodes import draw
 from metagrove.task import Examples, Task
 
 __all__ = ["TableTasks", "whole_task", "whole_tasks"]

@@ -5,12 +5,14 @@ from typing import Literal
 
 from metagrove.errors import check_at_least_one
 
+__all__ = ["TableData"]
+
 Missing = Literal["impute", "mean", "drop", "refuse"]
 
 
 @dataclasses.dataclass(frozen=True)
 class TableData:
-    """Where a user's tables are, what their columns are for, and how tasks are split and drawn."""
+    """Settings of a user's tables: their files, the roles of columns, and how tasks are split and drawn."""
 
     tasks: str = ""
     """One long table (CSV or Parquet) with a task column, or a folder with one table per task."""

@@ -41,7 +41,7 @@ def run_block(
     part, key = part_at(learner, training, int(state.step)), key_for("train", training.seed)
     span = (jnp.asarray(n, jnp.int32) for n in (part.begin, part.end, part.training.steps))
     phase = dataclasses.replace(part.phase, steps=0)
-    recipe, data = Recipe(learner, compiled_settings(part.training), phase, part.fits), Data(tasks, key, *span)
+    recipe, data = Recipe(part.learner, compiled_settings(part.training), phase, part.fits), Data(tasks, key, *span)
     if recipe.cut.blocks == 1:
         return _run_block(recipe, data, state, stop)
     return run_spread(mesh or task_mesh(1), recipe, data, state, int(stop))
@@ -50,7 +50,7 @@ def run_block(
 def compiled_settings(training: Training) -> Training:
     """The settings that the compiled block depends on; the others are as by default, the seed and steps among them."""
     unused = ("seed", "steps", "phases", "log_every", "validate_every", "validation_tasks", "patience")
-    unused = (*unused, "max_eval_inner_steps")
+    unused = (*unused, "max_eval_inner_steps", "pretrain_steps")
     default = Training()
     return dataclasses.replace(training, **{name: getattr(default, name) for name in unused})
 

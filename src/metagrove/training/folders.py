@@ -104,7 +104,7 @@ def differences(stored: Json, now: Json) -> list[str]:
 
 
 def provenance(command: str) -> Json:
-    """What it takes to make the same numbers again."""
+    """Return the provenance of a run: everything needed to reproduce its results."""
     packages = {name: importlib.metadata.version(name) for name in ("metagrove", *PACKAGES)}
     return {"command": command, "versions": {"python": platform.python_version(), **packages}, "hardware": hardware()}
 

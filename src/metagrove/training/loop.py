@@ -58,7 +58,7 @@ def train(
             are, at most one for each block of tasks.
 
     Returns:
-        True at the end, after all meta-steps or when `patience` ran out; False if a person stopped it, and the same
+        True at the end, after all meta-steps or when `patience` ran out; False if the user stopped it, and the same
         call with `resume` goes on.
     """
     check_config(config)
@@ -70,7 +70,9 @@ def train(
         tasks = config.source.schedule(training.steps)
         with all_or_none():
             config, state, so_far = begin(config, folder, tasks, resume=resume, command=command)
-        with Progress(training.steps, begin=first_step(config.learner), start=int(state.step)) as progress:
+        with Progress(
+            training.steps, begin=first_step(config.learner, config.training), start=int(state.step)
+        ) as progress:
             while (step := int(state.step)) < training.steps and not out_of_patience(training, so_far):
                 began = time.monotonic()
                 with lost_process_as_error():
@@ -80,7 +82,7 @@ def train(
                 rate = (int(state.step) - step) / (time.monotonic() - began)
                 record = BlockRecord(int(state.step), named_means(config, block, step))
                 progress.show(record, steps_per_second=rate)
-                if record.step in fit_ends(config.learner):
+                if record.step in fit_ends(config.learner, config.training):
                     config, state = end_fit(config, state, tasks)
                 so_far = with_cost(so_far, time.monotonic() - began, rate if step >= 0 else 0.0, mesh.size)
                 if record.step >= 0 and record.step in validations(config):
@@ -149,7 +151,7 @@ def begin(
         state = started(config, tasks)  # first: what cannot start leaves no folder behind that looks like a run
         so_far = TrainingProgress()
         if resume:
-            so_far = folders.cut_metrics(folder, first_step(config.learner) - 1)
+            so_far = folders.cut_metrics(folder, first_step(config.learner, config.training) - 1)
         else:
             folders.create(folder, to_json(config), command)
         if config.source.has_phases and state.step == 0:  # what the start knows, for transfer to later families
@@ -208,10 +210,10 @@ def validations(config: Config) -> list[int]:
 
     In a fit before the first meta-step there is nothing to validate yet: these are its checkpoints.
     """
-    training, first = config.training, first_step(config.learner)
+    training, first = config.training, first_step(config.learner, config.training)
     regular = range(first // training.validate_every * training.validate_every, training.steps, training.validate_every)
     regular = [step for step in regular if first < step and step != 0]
-    regular += fit_ends(config.learner)
+    regular += fit_ends(config.learner, config.training)
     ends = training.phase_ends() if training.phases else []
     return sorted({*regular, *ends, *config.source.begins(training.steps)[1:], training.steps})
 

@@ -12,7 +12,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Int
 
 from metagrove.learner import Meta
@@ -89,7 +88,7 @@ class Packing:
         """Packed updates, 0 for those of the floating-point arrays that are not trained."""
         if all(trained):
             return updates
-        each = [np.full(shape, yes) for shape, yes in zip(self.shapes, trained, strict=True)]
+        each = [jnp.full(shape, yes) for shape, yes in zip(self.shapes, trained, strict=True)]
         masks = self.pack(jax.tree.unflatten(self.structure, each))
         return jax.tree.map(lambda mask, update: jnp.where(mask, update, 0), masks, updates)
 

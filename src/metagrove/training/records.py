@@ -80,7 +80,7 @@ class BlockRecord:
 
     @property
     def watched(self) -> Literal["accuracy", "loss"]:
-        """What tells how training goes: the accuracy of a classifier, otherwise the loss."""
+        """The metric of training progress: the accuracy of a classifier, otherwise the loss."""
         return "accuracy" if "accuracy" in self.means else "loss"
 
 
@@ -150,7 +150,7 @@ class LogMark:
 
 @dataclasses.dataclass(frozen=True)
 class GrowthState:
-    """What a detector of growth remembers from block to block."""
+    """State of a growth detector between blocks."""
 
     blocks: tuple[tuple[float, ...], ...] = ()
     """(meta-steps, mean) of each block of the window that is being filled."""
@@ -163,7 +163,7 @@ class GrowthState:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingProgress:
-    """What a run knows of itself, kept with its last checkpoint."""
+    """Training progress, stored with the last checkpoint."""
 
     best: BestCheckpoint | None = None
     not_better: int = 0

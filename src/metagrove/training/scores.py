@@ -88,7 +88,7 @@ class KeepScore:
 
 
 def test_parts(source: Source, seed: int) -> list[tuple[TaskDraw, PRNGKeyArray]]:
-    """What draws test tasks, each part with its key; fold the task's number in."""
+    """Return the parts of the test tasks, each with its key, into which the index of a task is folded."""
     parts, key = source.parts("test"), key_for("test", seed)
     keys = [key] if len(parts) == 1 else [jax.random.fold_in(key, i) for i in range(len(parts))]
     return list(zip(parts, keys, strict=True))
@@ -132,7 +132,7 @@ def best_step(scores: Scores, metric: Metric) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Clustering:
-    """How far first-level clusters and families agree: the strongest cluster of each task against its family."""
+    """Agreement of first-level clusters and families: the strongest cluster of each task against its family."""
 
     nmi: float
     """Normalised mutual information."""

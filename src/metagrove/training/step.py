@@ -20,14 +20,14 @@ PackedGradient = tuple[Float[Array, ""], dict[str, Float[Array, ""]], Arrays]
 
 
 class Block(eqx.Module):
-    """What a person wants to see of a block of meta-steps: means over it, and whether it ended well."""
+    """Metrics of a block of meta-steps: means over it, and whether they are finite."""
 
     means: dict[str, Float[Array, ""]]
     finite: dict[str, Bool[Array, ""]]
 
 
 class Recipe(NamedTuple):
-    """Of meta-steps, what their program depends on."""
+    """Static arguments of the compiled program of meta-steps."""
 
     learner: Learner
     training: Training
@@ -37,7 +37,7 @@ class Recipe(NamedTuple):
 
     @property
     def cut(self) -> Cut:
-        """How a meta-batch is cut into blocks of tasks."""
+        """The division of a meta-batch into blocks of tasks."""
         return cut_of(self.training)
 
 
@@ -55,7 +55,7 @@ class Data(eqx.Module):
 
 
 def cut_of(training: Training) -> Cut:
-    """How a meta-batch is cut into blocks of tasks: as many devices as there are blocks can share it."""
+    """Return the division of a meta-batch into blocks of tasks, which as many devices can share."""
     return Cut.of(training.meta_batch, training.task_chunk_size, training.task_blocks)
 
 
@@ -91,7 +91,8 @@ def updated(
     """The state after the update of the optimiser, and what is logged of the step."""
     learner, training, phase, fits = recipe
     loss, metrics, grads = gradient
-    updates, opt_state = training.optimizer(data.steps).update(grads, state.opt_state, state.params)
+    optimizer: Any = training.optimizer(data.steps)  # optax types trees of arrays, not modules
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     meta = packing.meta(state)
     mask = trained_leaves(learner, meta, phase, fits=fits)
     both = zip(jax.tree.leaves(mask), jax.tree.leaves(meta), strict=True)

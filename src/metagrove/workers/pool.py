@@ -22,7 +22,7 @@ Then = Callable[[Job, int], Sequence[Job]]
 
 @runtime_checkable
 class Pool(Protocol):
-    """What executes jobs."""
+    """Interface of executors of jobs."""
 
     @property
     def size(self) -> int:

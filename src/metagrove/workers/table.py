@@ -20,7 +20,7 @@ SHOWN = 30
 
 @dataclasses.dataclass
 class Line:
-    """What is known of a job."""
+    """State of a job."""
 
     job: Job
     submitted: float

@@ -7,6 +7,7 @@ from metagrove.paper.experiments.continual import (
     CONTINUAL_TOY_RETURN,
 )
 from metagrove.paper.experiments.functions import SEARCHES, TABLE1, TOY
+from metagrove.paper.experiments.image_options import IMAGE_COMBINATION, IMAGE_OPTIONS
 from metagrove.paper.experiments.images import EACH_ALONE, LEAVE_ONE_OUT, TABLE2
 from metagrove.paper.experiments.kinds import BUDGETS, Budget, BudgetName, Experiment, Row, Search, Settings, budget_of
 from metagrove.paper.experiments.mini_imagenet import MINI_IMAGENET
@@ -37,6 +38,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     "table2": TABLE2,
     "leave-one-out": LEAVE_ONE_OUT,
     "each-alone": EACH_ALONE,
+    "image-options": IMAGE_OPTIONS,
+    "image-combination": IMAGE_COMBINATION,
     "mini-imagenet": MINI_IMAGENET,
     "continual-toy": CONTINUAL_TOY,
     "continual-toy-return": CONTINUAL_TOY_RETURN,

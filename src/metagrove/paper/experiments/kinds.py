@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from metagrove.errors import InputError
+
 Settings = Mapping[str, Any]
 
 
@@ -57,7 +59,7 @@ class Budget:
     """Most seeds of a row; None for all of them."""
 
 
-BudgetName = Literal["paper", "studies", "small", "quick", "smoke"]
+BudgetName = Literal["paper", "studies", "trials", "small", "quick", "smoke"]
 BUDGETS: dict[str, Budget] = {
     "paper": Budget({}, {"steps": 5000}, 40_000),
     "studies": Budget({"steps": 20_000}, None, 10_000),
@@ -100,7 +102,9 @@ SMOKE_TASKS = 40
 
 
 def budget_of(experiment: Experiment, name: str) -> Budget:
-    """Return a budget of an experiment."""
+    """Return a budget of an experiment, or raise an InputError if it has none of that name."""
     if name == "smoke":
         return Budget(experiment.budgets["quick"].training, None, SMOKE_TASKS, overrides=SMOKE, max_seeds=1)
+    if name not in experiment.budgets:
+        raise InputError(f"this experiment has no budget {name!r}, only {', '.join((*experiment.budgets, 'smoke'))}")
     return experiment.budgets[name]

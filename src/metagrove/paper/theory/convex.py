@@ -46,7 +46,7 @@ class PolynomialBase:
 
 
 class ConvexQuantities(eqx.Module):
-    """What theorem 1 is about, for one task; risks are mean squared errors."""
+    """Quantities of theorem 1 for one task; risks are mean squared errors."""
 
     risk: Float[Array, ""]
     """R̂(θ₀ₜ)."""

@@ -24,7 +24,7 @@ CHUNK = 100
 
 
 class Quantities(eqx.Module):
-    """What is measured of one task. Risks are mean squared errors, on the support set unless they are `fresh`."""
+    """Measured quantities of one task. Risks are mean squared errors, on the support set unless they are `fresh`."""
 
     risk: Float[Array, ""]
     """R̂(θ₀ₜ)."""
@@ -57,7 +57,7 @@ class Quantities(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """How a run is measured."""
+    """Settings of the measurement of a run."""
 
     steps: int
     """Inner steps."""

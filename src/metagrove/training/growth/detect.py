@@ -30,7 +30,7 @@ CHANCE = 4.0
 
 @dataclasses.dataclass(frozen=True)
 class Observation:
-    """What a detector may look at, at the end of a block of training."""
+    """Input of a detector at the end of a block of training."""
 
     record: BlockRecord
     learner: Learner
@@ -46,7 +46,7 @@ class Detector(Protocol):
     """Decides when a cluster is added. Its settings are its fields, and what it remembers is a `GrowthState`."""
 
     def observe(self, state: GrowthState, seen: Observation) -> tuple[GrowthState, GrowthCause | None]:
-        """What it remembers after a block of training, and the cause if the block calls for growth."""
+        """Return the new state after a block of training, and the cause of growth, if any."""
         ...
 
 
@@ -112,7 +112,7 @@ class NoveltyDetector:
         return dataclasses.replace(state, last_step=step), cause if cause.t and cause.t > self.least_t else None
 
     def compare(self, seen: Observation, *, since: int) -> GrowthCause:
-        """How far the tasks of this meta-step differ from those of the meta-step `since`."""
+        """Measure how far the tasks of this meta-step differ from those of the meta-step `since`."""
         keys = jax.random.split(jax.random.fold_in(seen.key, 1), (2, self.num_tasks))
         moments = max(since - 1, 0), seen.record.step - 1  # both count meta-steps that are done
         before, now = (

@@ -29,7 +29,7 @@ WORST = 0.25
 
 
 class Grown(NamedTuple):
-    """What training goes on with after a block: as it was, or with a cluster more."""
+    """The state with which training continues after a block, with one more cluster if it grew."""
 
     config: Config
     meta: Meta
@@ -89,20 +89,24 @@ def place_of_worst(
 
 
 def relative_change(before: Scores, after: Scores) -> float:
-    """How much answers changed: root mean square of the difference over that of the answers."""
+    """Return the relative change of predictions: root mean square of the difference over that of the predictions."""
     old, new = (np.asarray(scores.answers) for scores in (before, after))
     return float(np.sqrt(np.square(new - old).mean() / max(np.square(old).mean(), 1e-12)))
 
 
 def as_grown(config: Config, clusters: tuple[int, ...]) -> Config:
-    """The config as a checkpoint has it: with as many clusters as had grown by then."""
-    if clusters and len(clusters) != len(config.learner.clusters):
+    """The config as a checkpoint has it: with as many clusters as had grown, or had been found, by then.
+
+    A fit before the first meta-step may find fewer clusters than levels were asked for, and drops those levels.
+    """
+    fewer = len(clusters) < len(config.learner.clusters) and bool(config.learner.phases())
+    if clusters and len(clusters) != len(config.learner.clusters) and not fewer:
         raise RunError(f"the checkpoint has clusters on {len(clusters)} levels, run.json on another number: copy both")
     return dataclasses.replace(config, learner=config.learner.with_clusters(clusters)) if clusters else config
 
 
 def clusters_of(config: Config) -> Json:
-    """What a checkpoint must say for `as_grown` to read it again."""
+    """Return the numbers of clusters that a checkpoint stores for `as_grown`."""
     return {"clusters": list(config.learner.clusters)} if config.learner.clusters else {}
 
 

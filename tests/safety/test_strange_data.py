@@ -1,0 +1,207 @@
+"""Archives, images and tables from strangers: refused in words, before memory and time are spent."""
+
+import io
+import os
+import resource
+import tarfile
+import time
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from metagrove.errors import InputError, RunError
+from metagrove.pools import pool
+from metagrove.pools.archive import contents, listing
+from metagrove.pools.image import decode
+from metagrove.pools.limits import Limits
+from metagrove.pools.prepare import prepare
+from metagrove.tables.csv_text import csv_text, plain_text
+from metagrove.tables.read import read_table
+from metagrove.tables.settings import TableData
+from metagrove.tables.tasks import read_tasks
+
+
+@pytest.fixture(autouse=True)
+def little_memory():
+    """No test of this file may take more than 500 MB or 10 s of a core."""
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500 * 1024
+    assert time.process_time() - began < 10
+
+
+def all_contents(path, limits=Limits()):  # noqa: B008
+    return dict(contents(path, listing(path, limits).images, limits))
+
+
+def zipped(path, name, size, declared=None):
+    """A zip file with zeros, whose header may lie about their number."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, bytes(size))
+    if declared is not None:
+        real, false = (number.to_bytes(4, "little") for number in (size, declared))
+        path.write_bytes(path.read_bytes().replace(real, false))
+    return path
+
+
+def test_a_zip_that_unpacks_to_a_gigabyte_is_refused_by_its_declared_size(tmp_path):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("c/a.png", "w") as member:
+        for _ in range(100):
+            member.write(bytes(1_000_000))
+    with pytest.raises(InputError, match=r"holds 'c/a.png' of 100 MB, at most 64 MB are read: .*--max-file-mb"):
+        all_contents(path)
+    assert len(all_contents(path, Limits(max_file_mb=100.0))["c/a.png"]) == 100_000_000
+
+
+def test_a_zip_that_lies_about_its_size_is_refused(tmp_path):
+    path = zipped(tmp_path / "a.zip", "c/a.png", 3_000_000, declared=10)
+    with pytest.raises(InputError):
+        all_contents(path, Limits(max_file_mb=1.0))
+
+
+def test_archives_have_a_limit_in_all(tmp_path):
+    path = zipped(tmp_path / "a.zip", "c/a.bin", 3_000_000)
+    with pytest.raises(InputError, match=r"unpacks to more than 0.001 GB.*--max-total-gb"):
+        listing(path, Limits(max_total_gb=0.001))
+
+
+def sparse_tar(path, size):
+    """A tar of 10 kB with a member of any size: all of it a hole."""
+    info = tarfile.TarInfo("c/a.png")
+    info.size = 0
+    info.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.size": str(size)}
+    info.pax_headers |= {"GNU.sparse.numblocks": "1", "GNU.sparse.map": f"{size},0", "GNU.sparse.name": "c/a.png"}
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info, io.BytesIO())
+    return path
+
+
+@pytest.mark.parametrize("size", [3 * 10**9, 64 * 10**9, 10**18])
+def test_a_tar_with_a_sparse_member_is_refused(tmp_path, size):
+    with pytest.raises(InputError, match=r"at most 64 MB are read|unpacks to more than|cannot be read"):
+        all_contents(sparse_tar(tmp_path / "a.tar", size))
+
+
+def test_a_tar_with_an_endless_header_is_refused(tmp_path):
+    info = tarfile.TarInfo("x")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 8 * 10**9
+    (tmp_path / "a.tar").write_bytes(info.tobuf() + bytes(10_240))
+    with pytest.raises(InputError):
+        all_contents(tmp_path / "a.tar")
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.zip", "a.tar.gz", "a.png"])
+def test_pipes_and_noise_are_refused(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match="is not a plain file"):
+        listing(tmp_path / name)
+    (tmp_path / f"noise-{name}").write_bytes(np.random.default_rng(0).bytes(5000))
+    with pytest.raises(InputError):
+        listing(tmp_path / f"noise-{name}")
+
+
+def png_of(width, height):
+    """A PNG file that declares a size; its pixels are not there."""
+    import struct
+    import zlib
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def test_large_images_are_refused_by_their_declared_size():
+    with pytest.raises(ValueError, match=r"it has 13,000 × 13,000 pixels, at most 64 million .*--max-megapixels"):
+        decode(png_of(13_000, 13_000), 8)
+
+
+def images(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(6):
+            content = io.BytesIO()
+            Image.fromarray(np.full((6, 6, 3), 40 * number, np.uint8)).save(content, "PNG")
+            archive.writestr(f"class-{number % 3}/{number}.png", content.getvalue())
+    return path
+
+
+def test_half_pools_are_removed_and_pools_put_aside_come_back(tmp_path):
+    data, how = tmp_path / "data", {"size": 4, "min_images": 2, "ways": 1, "splits": (1.0, 1.0, 1.0)}
+    source = images(tmp_path / "a.zip")
+    prepare("mine", source, data=data, **how)
+    (data / ".other-4.x1.tmp").mkdir()
+    (data / ".other-4.x1.tmp" / "images.npy").write_bytes(b"half")
+    (data / "mine-4").rename(data / ".mine-4.old")
+    assert pool.read("mine", 4, data).name == "mine"
+    prepare("mine2", source, data=data, **how)
+    assert sorted(path.name for path in data.iterdir()) == ["mine-4", "mine2-4"]
+
+
+def test_an_index_from_a_stranger_is_checked(tmp_path):
+    from strangers import seal
+
+    from metagrove.files import read_json
+
+    data = tmp_path / "data"
+    prepare("mine", images(tmp_path / "a.zip"), data=data, size=4, min_images=2, ways=1, splits=(1.0, 1.0, 1.0))
+    index = read_json(data / "mine-4" / "index.json")
+    for change in (
+        {"classes": [1]},
+        {"classes": None},
+        {"sha256": 3},
+        {"classes": [{**index["classes"][0], "start": 5}]},
+    ):
+        seal(data / "mine-4" / "index.json", {**index, **change})
+        with pytest.raises(RunError):
+            pool.read("mine", 4, data)
+
+
+def test_long_cells_are_quoted_short(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("t,x,y\n" + "a,1,2\n" * 9 + f"a,{'9' * 120_000},1\n")
+    schema_error = None
+    try:
+        from metagrove.tables.cells import numbers
+
+        table = read_table(path)
+        numbers(table.columns["x"], "x", str(path), table.rows.tolist())
+    except InputError as error:
+        schema_error = str(error)
+    assert schema_error is not None
+    assert len(schema_error) < 300 + len(str(path))
+
+
+@pytest.mark.parametrize("count", [10_000, 60_000])
+def test_many_columns_are_read_in_linear_time(tmp_path, count):
+    path = tmp_path / "a.csv"
+    names = ",".join(f"x{i}" for i in range(count))
+    row = ",".join(["1"] * count)
+    path.write_text(f"t,{names},y\n" + "".join(f"{task},{row},2\n" for task in "aabb"))
+    tasks, roles, _ = read_tasks(TableData(tasks=str(path), task_column="t", target=("y",), shots=1))
+    assert (len(tasks), len(roles.inputs)) == (2, count)
+    path.write_text(f"t,{names},x5\n{row},1,1\n")
+    with pytest.raises(InputError, match=r"are all called 'x5'"):
+        read_table(path)
+
+
+def test_endless_names_of_tasks_are_refused(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("t,x,y\n" + "a,1,2\n" * 8000 + f"{'b' * 100_000},1,2\n" * 8)
+    with pytest.raises(InputError, match=r"the task's name 'b+… \(100,000 characters\) is too long") as caught:
+        read_tasks(TableData(tasks=str(path), task_column="t", target=("y",)))
+    assert len(str(caught.value)) < 400 + len(str(path))
+
+
+@settings(max_examples=300, database=None, derandomize=True, deadline=None)
+@given(st.text() | st.from_regex(r"'*[=+\-@\t\r'0-9.]*", fullmatch=True))
+def test_text_in_csv_is_no_formula_and_is_read_unchanged(text):
+    written = csv_text(text)
+    assert plain_text(written) == text
+    if written[:1] in tuple("=+-@\t\r"):
+        float(written)  # raises for anything but a number

@@ -1,0 +1,58 @@
+"""Limits that keep the package readable: lengths of files and functions, untyped records, checks of concrete types."""
+
+import ast
+import dataclasses
+import importlib
+import re
+from pathlib import Path
+
+import metagrove
+
+SOURCE = Path(metagrove.__file__).parent
+FILES = {path.relative_to(SOURCE).as_posix(): path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
+LONG_FILES = {"learner/contract.py"}
+LONG_FUNCTIONS = {"train", "run_block", "descend", "block_gradient_fn", "table1", "summarize"} | {
+    "train_own",
+    "main",
+    "compiled_step",
+    "measure",
+}
+"""Listings of a workflow or of data."""
+
+
+def body_lines(function: ast.FunctionDef) -> int:
+    doc = function.body[0] if ast.get_docstring(function) else None
+    inside = doc.end_lineno - doc.lineno + 1 if doc and doc.end_lineno else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - inside
+
+
+def test_files_are_short():
+    assert {name for name, text in FILES.items() if text.count("\n") > 300} <= LONG_FILES
+
+
+def test_functions_are_short():
+    functions = [
+        node for text in FILES.values() for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)
+    ]
+    assert {one.name for one in functions if body_lines(one) > 30} <= LONG_FUNCTIONS
+
+
+def test_records_have_types():
+    assert sum(text.count("dict[str, Any]") for text in FILES.values()) < 30
+
+
+def test_no_checks_of_concrete_sources_outside_their_package():
+    concrete = re.compile(r"isinstance\([^)]*\b(Functions|Images|Tables|TableTasks|Episodes|Stream|HSML|Grove|MAML)\b")
+    assert [name for name, text in FILES.items() if concrete.search(text) and not name.startswith("sources/")] == [
+        "show/figures.py"
+    ]
+
+
+def test_hsml_has_few_settings_of_its_own():
+    inherited = {field.name for field in dataclasses.fields(metagrove.GradientLearner)}
+    assert len([field for field in dataclasses.fields(metagrove.HSML) if field.name not in inherited]) <= 8
+
+
+def test_modules_of_public_names_list_them():
+    modules = {getattr(metagrove, name).__module__ for name in metagrove.__all__}
+    assert [module for module in sorted(modules) if not hasattr(importlib.import_module(module), "__all__")] == []
