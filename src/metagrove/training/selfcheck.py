@@ -110,7 +110,7 @@ def record(chosen: Iterable[str], command: str) -> None:
 def first_values(name: str) -> dict[str, float]:
     """Mean loss and gradient norm of a learner's first meta-steps, or of its fit before them."""
     config, tasks = tiny(name)
-    state = init_state(config, begin := first_step(config.learner))
+    state = init_state(config, begin := first_step(config.learner, config.training))
     with jax.default_matmul_precision("highest"):  # a GPU's usual float32 products are less exact than the tolerance
         stop = jnp.asarray(begin + STEPS, jnp.int32)
         _, block = run_block(config.learner, tasks, config.training, state, stop)
