@@ -35,7 +35,7 @@ def make_steps(name: str, **settings) -> Callable[[int], None]:
     from metagrove.training.phases import first_step, init_state
 
     config = preset(name).with_settings(**settings)
-    begin = first_step(config.learner)
+    begin = first_step(config.learner, config.training)
     state, tasks = init_state(config, begin), config.source.schedule(config.training.steps)
 
     def steps(count: int) -> None:
