@@ -144,5 +144,5 @@ def test_levels_that_the_fit_dropped_are_no_error():
     config = preset("toy-5shot-evidence")
     assert as_grown(config, (4, 2, 1)).learner.clusters == (4, 2, 1)
     for name, clusters in (("toy-5shot-evidence", (9, 8, 4, 2, 1)), ("toy-5shot", (4, 1))):
-        with pytest.raises(RunError, match="run.json on another number"):
+        with pytest.raises(RunError, match="on another number"):
             as_grown(preset(name), clusters)
