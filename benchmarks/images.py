@@ -102,6 +102,8 @@ def random_episodes(size: int) -> Any:
         numbers=jnp.zeros(1, jnp.int32),
         most=PICTURES,
         augment=False,
+        rotate=0.0,
+        mix=0.0,
         **EPISODE,
     )
 

@@ -20,7 +20,7 @@ TASKS_AXIS = "tasks"
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 """XLA flag: an operation runs on one thread. More threads cost more than they give where operations are small."""
 PLAIN_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
-"""XLA flag: loops are emitted without MLIR. Small operations run as fast, and compile in less time and memory."""
+"""XLA flag: loops are emitted without MLIR, which compiles programs of small operations in less time."""
 HEARTBEAT_SECONDS = 20
 """A process that is silent for so long is lost; one that dies is noticed at once, by the next exchange of gradients."""
 

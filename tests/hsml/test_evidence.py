@@ -13,11 +13,13 @@ from conftest import LEARNERS, TINY_TRAINING
 from metagrove import Functions, files, load
 from metagrove.config.config import Config, check_config
 from metagrove.config.encoding import from_json, to_json
-from metagrove.errors import InputError
+from metagrove.config.presets import preset
+from metagrove.errors import InputError, RunError
 from metagrove.losses import cross_entropy
 from metagrove.training import folders
 from metagrove.training import loop as train_module
 from metagrove.training.block import run_block
+from metagrove.training.growth import as_grown
 from metagrove.training.loop import train
 from metagrove.training.phases import init_state
 
@@ -136,3 +138,11 @@ def test_shapes_of_the_fit_follow_from_the_settings():
     shapes = eqx.filter_eval_shape(lambda: init_state(CONFIG, -5))
     assert shapes.meta.cluster.leaves.mean.shape[0] == LEARNER.cluster.restarts
     assert shapes.meta.cluster.node_mean.shape[:2] == (LEARNER.cluster.restarts, 2 * LEARNER.clusters[0] - 1)
+
+
+def test_levels_that_the_fit_dropped_are_no_error():
+    config = preset("toy-5shot-evidence")
+    assert as_grown(config, (4, 2, 1)).learner.clusters == (4, 2, 1)
+    for name, clusters in (("toy-5shot-evidence", (9, 8, 4, 2, 1)), ("toy-5shot", (4, 1))):
+        with pytest.raises(RunError, match="on another number"):
+            as_grown(preset(name), clusters)

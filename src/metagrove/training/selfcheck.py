@@ -138,6 +138,8 @@ def random_episodes() -> Episodes:
         numbers=jnp.zeros(1, jnp.int32),
         most=IMAGES,
         augment=False,
+        rotate=0.0,
+        mix=0.0,
         ways=ON_IMAGES["ways"],
         shots=ON_IMAGES["shots"],
         queries=ON_IMAGES["queries"],
