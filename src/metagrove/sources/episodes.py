@@ -28,8 +28,8 @@ class Episodes(eqx.Module):
     most: int = eqx.field(static=True)
     """Largest number of images of a class."""
     augment: bool = eqx.field(static=True)
-    rotate: float = eqx.field(static=True)
-    mix: float = eqx.field(static=True)
+    rotate: float = eqx.field(static=True, default=0.0)
+    mix: float = eqx.field(static=True, default=0.0)
 
     @property
     def num_classes(self) -> int:
