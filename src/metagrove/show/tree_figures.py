@@ -62,7 +62,8 @@ def draw_tree(axes: Axes, levels: Sequence[np.ndarray], order: Sequence[int]) ->
         flow = np.einsum("nk,nkl->kl", share, assignment) / len(share)
         above = places_above(across[-1], flow)
         for k, to in zip(*np.nonzero(flow > LEAST_FLOW), strict=True):
-            draw_edge(axes, (float(across[-1][k]), level), (float(above[to]), level + 1), 0.8 + 5 * flow[k, to])
+            ends = (float(across[-1][k]), float(level)), (float(above[to]), level + 1.0)
+            draw_edge(axes, *ends, 0.8 + 5 * float(flow[k, to]))
         across.append(above)
     for level, (places, share) in enumerate(zip(across, shares, strict=True)):
         for k, place in enumerate(places):
