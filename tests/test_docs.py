@@ -50,7 +50,8 @@ def test_results_are_as_they_were_written(path):
 def test_every_table_is_shown_somewhere():
     shown = set(re.findall(r"<!-- table:([\w-]+) -->", "".join(d.read_text(encoding="utf-8") for d in DOCUMENTS)))
     measured = {name for name, (file, _) in BENCHMARK_TABLES.items() if (ROOT / "results" / f"{file}.json").exists()}
-    assert shown == {*EXPERIMENT_TABLES, *measured, *STUDY_TABLES, *THEORY_TABLES, *SCALING_TABLES, *CLAIM_TABLES}
+    always = {*EXPERIMENT_TABLES, *STUDY_TABLES, *THEORY_TABLES, *SCALING_TABLES, *CLAIM_TABLES}
+    assert always | measured <= shown <= always | set(BENCHMARK_TABLES)  # a table may wait for its measurement
 
 
 @pytest.mark.parametrize("name", ["method.md", "methods.md"])

@@ -115,8 +115,10 @@ def folder(tmp_path) -> Path:
     arrays = {array_names_of_format_1(name): np.asarray(leaf) for name, leaf in checkpoint.named_leaves(meta).items()}
     assert {"frame.center", "frame.log_spread", "gate.weight", "gate.inward", "cluster.levels.0.centers"} <= set(arrays)
     data = safetensors.numpy.save(arrays)
-    (tmp_path / "best-0.safetensors").write_bytes(data)
-    about = {"weights": "best-0.safetensors", "sha256": hashlib.sha256(data).hexdigest(), "step": 4}
+    checksum = hashlib.sha256(data).hexdigest()
+    weights = f"best-{checksum[:12]}.safetensors"
+    (tmp_path / weights).write_bytes(data)
+    about = {"weights": weights, "sha256": checksum, "step": 4}
     validation = {"value": 1.0, "ci95": 0.1, "steps": 1}
     files.write_json(tmp_path / "best.json", {"format": 1, **about, "validation": validation})
     files.write_json(tmp_path / "run.json", {"format": 1, "config": CONFIG_0_1, "provenance": {"command": "x"}})

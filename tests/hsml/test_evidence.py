@@ -146,3 +146,11 @@ def test_levels_that_the_fit_dropped_are_no_error():
     for name, clusters in (("toy-5shot-evidence", (9, 8, 4, 2, 1)), ("toy-5shot", (4, 1))):
         with pytest.raises(RunError, match="on another number"):
             as_grown(preset(name), clusters)
+
+
+def test_a_single_cluster_is_not_trained_by_meta_steps():
+    one = dataclasses.replace(LEARNER, cluster=dataclasses.replace(LEARNER.cluster, clusters=(1,)))
+    meta = one.init(CONFIG.source.spec, key=jax.random.key(0))
+    mask = one.trainable(meta)
+    assert jax.tree.structure(mask) == jax.tree.structure(meta)  # also where the cluster has empty parts
+    assert not any(jax.tree.leaves(mask.cluster)) and any(jax.tree.leaves(mask.net))

@@ -246,8 +246,8 @@ def test_resume_across_a_growth_is_bit_for_bit(finished, tmp_path, monkeypatch, 
     asked = []
 
     def count(folder, record):
-        append(folder, record)
         asked.extend([True] if record.step == step else [])
+        return append(folder, record)
 
     with monkeypatch.context() as patched:
         patched.setattr(folders, "append_metrics", count)

@@ -38,6 +38,7 @@ LARGEST = 1e30
 """Largest absolute value of a setting that is a number."""
 LAYERS, ENTRIES = 64, 100_000
 """Most entries of a list of numbers, each of them a layer or a level; and of any other list."""
+NEWER = " (is the file of a newer metagrove?)"
 PARTS = {"learner": "learner", "members": "learner", "source": "source"} | {
     kind: kind for kind in ("net", "embed", "cluster", "gate")
 }
@@ -62,7 +63,7 @@ def setting_errors(cls: type, data: Any, where: str = "") -> list[str]:
     if isinstance(data, Mapping):
         known = [field.name for field in fields]
         unknown = [key for key in data if key not in known and key != "name"]
-        problems += [f"{path_to(where, key)}: {unknown_name(quoted_key(key), known)}" for key in unknown]
+        problems += [f"{path_to(where, key)}: {unknown_name(quoted_key(key), known)}{NEWER}" for key in unknown]
         needed = [field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING]
         problems += [f"{path_to(where, name)} is missing" for name in needed if name not in data]
         values = {name: data[name] for name in known if name in data}

@@ -74,6 +74,8 @@ class Clustering(abc.ABC):
     clusters: tuple[int, ...] = (4, 2, 1)
     """K^1 ... K^L, the number of clusters of each level; the last is the root."""
 
+    letter: ClassVar[str] = ""
+    """What HSML with this part adds to its name; nothing for the parts of the paper."""
     has_coordinates: ClassVar[bool] = False
     """Whether a placement has masses and coordinates, so that a task needs no embedding."""
 

@@ -93,6 +93,9 @@ class Embedding(abc.ABC):
     embedding_scale: float = 1.0
     """Multiplies g. A small scale lets the gate rely on the clusters before it relies on the single task."""
 
+    letter: ClassVar[str] = ""
+    """What HSML with this part adds to its name; nothing for the parts of the paper."""
+
     @abc.abstractmethod
     def aggregator(self, in_dim: int, *, key: PRNGKeyArray) -> Aggregator:
         """Initialise the aggregator of example embeddings.
@@ -186,6 +189,8 @@ class AttentionEmbedding(Embedding):
     attention_heads: int = 4
     """Attention heads of each layer."""
 
+    letter: ClassVar[str] = "A"
+
     def aggregator(self, in_dim: int, *, key: PRNGKeyArray) -> AttentionAggregator:
         return AttentionAggregator(in_dim, self.task_dim, self.attention_layers, self.attention_heads, key=key)
 
@@ -213,6 +218,7 @@ class NoEmbedding:
 
     task_dim: ClassVar[int] = 0
     """The size of the task embedding."""
+    letter: ClassVar[str] = ""
 
     def __call__(self, spec: Spec, *, key: Key[Array, "2"]) -> EmptyEmbedder:
         """Initialise the embedder.

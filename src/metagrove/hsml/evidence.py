@@ -85,6 +85,7 @@ class EvidenceClusters(Clustering):
     assumed_noise: float = 0.0
     """Noise s that is assumed after the fit, in units of y; small for noise-free functions, 0 for s as fitted."""
 
+    letter: ClassVar[str] = "E"
     has_coordinates: ClassVar[bool] = True
 
     @property

@@ -11,7 +11,7 @@ tasks. Nothing is used but which examples belong to one task. Of a stream, they 
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -82,6 +82,8 @@ class FoundClusters(CenterClustering):
     """Training tasks on which the projection and the first centres are found; they are not trained afterwards."""
     projection_scale: float = 1.0
     """Multiplies the projected embedding. A small scale lets the gate rely on the clusters."""
+
+    letter: ClassVar[str] = "F"
 
     def __call__(self, dim: int, *, spec: Spec, key: PRNGKeyArray) -> FoundHierarchy:
         del spec

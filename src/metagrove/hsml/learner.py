@@ -93,6 +93,11 @@ class HSML(GradientLearner):
         )
 
     @property
+    def name(self) -> str:
+        letter = self.cluster.letter or self.embed.letter
+        return f"HSML-{letter}" if letter else "HSML"
+
+    @property
     def clusters(self) -> tuple[int, ...]:
         return self.cluster.clusters
 
@@ -165,12 +170,9 @@ class HSML(GradientLearner):
 
     def trainable(self, meta: HSMLMeta) -> Any:
         mask = super().trainable(meta)
-        for part in range(len(self.cluster.frozen(meta))):
-            mask = eqx.tree_at(
-                lambda meta, part=part: self.cluster.frozen(meta)[part],
-                mask,
-                replace_fn=lambda leaves: jax.tree.map(lambda _: False, leaves),
-            )
+        frozen = self.cluster.frozen(mask)
+        if frozen:
+            mask = eqx.tree_at(self.cluster.frozen, mask, jax.tree.map(lambda _: False, frozen))
         return mask
 
     def adapt(

@@ -60,17 +60,21 @@ def reproduce(
         command += ("" if size is None else f" --size {size}") + ("" if train else " --no-train")
         result = evaluate(trained if only == "*" else [], place, command)
         if only == "*":
-            merged = kept[name].merge(rows[name], result.rows, complete=train)
-            trials = kept[name].trials_of(rows[name], merged)
-            by_label = {row.label: row for row in rows[name]}
-            measured = [
-                with_measures_of_release(by_label[one.label], one, place) if one.label in by_label else one
-                for one in merged
-            ]
-            result = dataclasses.replace(result, rows=measured, trials=trials)
+            result = with_kept(result, rows[name], kept[name], complete=train)
             write_result(result, place, out, release)
         results.append(result)
     return results
+
+
+def with_kept(result: ExperimentResult, rows: list[Row], kept: Kept, *, complete: bool) -> ExperimentResult:
+    """Add what an earlier result has, finished trials of searches, and measures of the released models."""
+    merged = kept.merge(rows, result.rows, complete=complete)
+    by_label = {row.label: row for row in rows}
+    measured = [
+        with_measures_of_release(by_label[one.label], one, kept.place) if one.label in by_label else one
+        for one in merged
+    ]
+    return dataclasses.replace(result, rows=measured, trials=kept.trials_of(rows, merged))
 
 
 def context_of(name: str, budget: str, size: int | None) -> ExperimentContext:

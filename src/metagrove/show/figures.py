@@ -18,10 +18,6 @@ from matplotlib.figure import Figure
 
 from metagrove.errors import InputError
 from metagrove.files import save_error
-from metagrove.hsml.embed import AttentionEmbedding
-from metagrove.hsml.evidence import EvidenceClusters
-from metagrove.hsml.found import FoundClusters
-from metagrove.hsml.learner import HSML
 from metagrove.losses import metric_of
 from metagrove.outer import family_of, map_drawn, task_keys
 from metagrove.serve.fitted_task import FittedTask
@@ -244,11 +240,4 @@ def draw_band(panel: Any, fitted: FittedTask, x: np.ndarray) -> None:
 
 def label_of(run: Run) -> str:
     """Return the name of a run's learner in a legend; variants of HSML have letters (README, Names)."""
-    learner = run.config.learner
-    if not isinstance(learner, HSML):
-        return type(learner).__name__
-    if isinstance(learner.cluster, EvidenceClusters):
-        return "HSML-E"
-    if isinstance(learner.cluster, FoundClusters):
-        return "HSML-F"
-    return "HSML-A" if isinstance(learner.embed, AttentionEmbedding) else "HSML"
+    return run.config.learner.name

@@ -159,7 +159,8 @@ def handle_missing(
         kept.append((name, table.take(np.flatnonzero(~gone))))
     if dropped:
         what = "a missing value" if data.missing == "drop" else "no target"
-        notes.append(f"dropped {len(dropped)} rows with {what}: {quote(dropped, 3).replace(chr(39), '')}")
+        more = f" and {len(dropped) - 3} others" if len(dropped) > 3 else ""
+        notes.append(f"dropped {len(dropped)} rows with {what}: {', '.join(dropped[:3])}{more}")
     if data.missing != "drop":
         note_missing(kept, roles, data, notes)
     return kept
