@@ -1,6 +1,6 @@
 """What a learner says of its task clusters, and how it gains one. By default a learner has no clusters."""
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -24,7 +24,7 @@ class ClusterCapabilities:
         """Whether `Info.novelty` has "none of these", the log Bayes factor of a task of no known cluster."""
         return False
 
-    def with_clusters(self, clusters: tuple[int, ...]) -> Self:
+    def with_clusters(self, clusters: tuple[int, ...]) -> Any:
         """Return the same learner with other numbers of clusters, as a checkpoint records them.
 
         Args:
@@ -57,7 +57,7 @@ class ClusterCapabilities:
         start: GrowthStart = "random",
         place: Float[Array, " d"] | None = None,
         tasks: Any = None,
-    ) -> tuple[Self, Meta, Any]:
+    ) -> tuple[Any, Meta, Any]:
         """Add a cluster to the first level.
 
         Args:
