@@ -31,8 +31,8 @@ test: lint  ## everything that must hold
 faults: $(READY)  ## fault injection: 200 kills at random times, and death before every write, fsync and rename
 	$(BIN)/python tests/safety/faults.py --kills 200
 
-faults-long: $(READY)  ## the same with 1,000 kills
-	$(BIN)/python tests/safety/faults.py --kills 1000
+faults-long: $(READY)  ## the same with 1,000 kills, written to results/faults.json
+	$(BIN)/python tests/safety/faults.py --kills 1000 --out results/faults.json
 
 bench: $(READY)  ## speed against PyTorch, on the same work in the same run
 	$(PIP) install --quiet --editable ".[bench]"

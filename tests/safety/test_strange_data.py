@@ -6,6 +6,7 @@ import resource
 import tarfile
 import time
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -48,14 +49,38 @@ def zipped(path, name, size, declared=None):
     return path
 
 
-def test_a_zip_that_unpacks_to_a_gigabyte_is_refused_by_its_declared_size(tmp_path):
-    path = tmp_path / "a.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("c/a.png", "w") as member:
-        for _ in range(100):
-            member.write(bytes(1_000_000))
-    with pytest.raises(InputError, match=r"holds 'c/a.png' of 100 MB, at most 64 MB are read: .*--max-file-mb"):
+def bomb(path, declared):
+    """A zip file of 1 MB with a member of 1 GB: a block of zeros is compressed once and stands there 1,000 times."""
+    pack = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = pack.compress(bytes(1_000_000)) + pack.flush(zlib.Z_FULL_FLUSH)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("c/a.png", block * 1000 + pack.flush())
+    content = bytearray(path.read_bytes())
+    central = content.rindex(b"PK\x01\x02")
+    for method, size in ((8, 22), (central + 10, central + 24)):
+        content[method : method + 2] = zipfile.ZIP_DEFLATED.to_bytes(2, "little")
+        content[size : size + 4] = declared.to_bytes(4, "little")
+    path.write_bytes(content)
+    return path
+
+
+def test_a_zip_of_a_megabyte_that_unpacks_to_a_gigabyte_is_refused(tmp_path):
+    path = bomb(tmp_path / "a.zip", 10**9)
+    assert path.stat().st_size < 1_100_000
+    with pytest.raises(InputError, match=r"holds 'c/a.png' of 1,000 MB, at most 64 MB are read: .*--max-file-mb"):
         all_contents(path)
-    assert len(all_contents(path, Limits(max_file_mb=100.0))["c/a.png"]) == 100_000_000
+    with pytest.raises(InputError, match="unpacks to more than 200 times its size"):
+        all_contents(bomb(tmp_path / "b.zip", 2 * 10**9), Limits(max_file_mb=4000.0))
+    for lie in (10, 60_000_000):
+        with pytest.raises(InputError, match="cannot be read"):
+            all_contents(bomb(tmp_path / "b.zip", lie))
+
+
+def test_the_largest_file_is_a_setting(tmp_path):
+    path = zipped(tmp_path / "a.zip", "c/a.png", 3_000_000)
+    with pytest.raises(InputError, match="at most 1 MB are read"):
+        all_contents(path, Limits(max_file_mb=1.0))
+    assert all_contents(path, Limits(max_file_mb=3.0)) == {"c/a.png": bytes(3_000_000)}
 
 
 def test_a_zip_that_lies_about_its_size_is_refused(tmp_path):
@@ -108,7 +133,6 @@ def test_pipes_and_noise_are_refused(tmp_path, name):
 def png_of(width, height):
     """A PNG file that declares a size; its pixels are not there."""
     import struct
-    import zlib
 
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

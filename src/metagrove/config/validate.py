@@ -62,7 +62,7 @@ def setting_errors(cls: type, data: Any, where: str = "") -> list[str]:
     problems = []
     if isinstance(data, Mapping):
         known = [field.name for field in fields]
-        unknown = [key for key in data if key not in known and key != "name"]
+        unknown = [key for key in data if key not in known]
         problems += [f"{path_to(where, key)}: {unknown_name(quoted_key(key), known)}{NEWER}" for key in unknown]
         needed = [field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING]
         problems += [f"{path_to(where, name)} is missing" for name in needed if name not in data]
@@ -142,7 +142,7 @@ def part_errors(kind: str, hint: Any, value: Any, where: str) -> list[str] | Non
     cls = known[value["name"]]
     if kind != "net" and not is_accepted(cls, hint):
         return [f"{path_to(where, 'name')}: {quoted(value['name'])} cannot be used here"]
-    return setting_errors(cls, value, where)
+    return setting_errors(cls, {key: one for key, one in value.items() if key != "name"}, where)
 
 
 def is_accepted(cls: type, hint: Any) -> bool:

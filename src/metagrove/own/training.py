@@ -33,6 +33,8 @@ __all__ = ["train_own"]
 Note = Callable[[str], None]
 NUM_DRAWS = 5
 """Draws of each test task, with different support rows, when baselines are measured."""
+SHOWN_INPUTS = 20
+"""Inputs whose names are told."""
 CALMER = 5.0
 """Learning rates are divided by this after a training that diverged."""
 
@@ -178,8 +180,10 @@ def describe_columns(source: Tables) -> str:
     """Describe the inputs and targets of a source."""
     inputs = ", ".join(
         c.name + {"category": f" ({len(c.categories)} categories)", "date": " (a date)"}.get(c.kind, "")
-        for c in source.schema.inputs
+        for c in source.schema.inputs[:SHOWN_INPUTS]
     )
+    more = len(source.schema.inputs) - SHOWN_INPUTS
+    inputs += f" and {more:,} others" if more > 0 else ""
     targets = ", ".join(column.name for column in source.schema.targets)
     kind = f"one of {len(source.schema.labels)} classes" if source.schema.classifies else "by regression"
     return f"{targets} from {inputs}, {kind}"

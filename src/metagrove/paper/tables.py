@@ -106,6 +106,15 @@ def clusters(result: Json) -> Cells:
     ]
 
 
+def faults(result: Json) -> Cells:
+    """Faults of the fault-injection suite by kind, and how many of them lost something."""
+    rows = [[r["what"], f"{r['faults']:,}", f"{r['lost']:,}"] for r in result["rows"]]
+    total = [f"{sum(r[key] for r in result['rows']):,}" for key in ("faults", "lost")]
+    seconds, memory = result["seconds"], result["peak_memory_mb"]
+    last = f"in all, in {seconds / 60:.0f} minutes with at most {memory:,.0f} MB a process"
+    return [["fault", "tried", "lost"], *rows, [last, *total]]
+
+
 def image_statistics(result: Json) -> Cells:
     """Accuracy of runs on images, normalised by the query set (transductive) and by the support set."""
     ways = ("transductive", "support statistics")
@@ -157,6 +166,7 @@ BENCHMARK_TABLES: dict[str, tuple[str, Callable[[Json], Cells]]] = {
     "image-alarms": ("image-alarms", stream_tables.false_alarms),
     "growth-cost": ("benchmark-growth", stream_tables.cost),
     "false-alarms": ("false-alarms", stream_tables.false_alarms),
+    "faults": ("faults", faults),
     "grouped-errors": ("grouped-tables", own_tables.grouped_errors),
     "grouped-ratios": ("grouped-tables", own_tables.grouped_ratios),
     "grouped-sets": ("grouped-tables", own_tables.grouped_sets),
@@ -173,8 +183,11 @@ BENCHMARK_TABLES: dict[str, tuple[str, Callable[[Json], Cells]]] = {
     "toy-scale": ("benchmark-toy", scale),
 }
 """Tables of results written by the scripts in benchmarks/."""
-BENCHMARKS = {"benchmark-methods": "benchmarks/methods.py"}
-"""Scripts whose result may be missing: they need an idle machine."""
+BENCHMARKS = {
+    "benchmark-methods": "benchmarks/methods.py",
+    "faults": "tests/safety/faults.py --kills 1000",
+}
+"""Scripts whose result may be missing: they need an idle machine or an hour."""
 
 STUDY_TABLES: dict[str, tuple[Study, Callable[[Study], Cells]]] = {
     "ablations": (Study("ablations"), study_tables.errors),

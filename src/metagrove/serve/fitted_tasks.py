@@ -16,6 +16,7 @@ from metagrove.config.encoding import to_json
 from metagrove.errors import InputError
 from metagrove.learner import Info, Meta, Predictor
 from metagrove.nets.predictors import HasStd, Statistics
+from metagrove.serve.calibration import FILE as CALIBRATION
 from metagrove.serve.calibration import Calibration, read_calibration
 from metagrove.serve.compiled import adapt_batch, adapt_one, answer_batch
 from metagrove.serve.conformal import tempered
@@ -24,6 +25,7 @@ from metagrove.serve.rows import input_rows, padded_examples, padded_size
 from metagrove.serve.standing import standing
 from metagrove.serve.support import SupportRows
 from metagrove.task import Examples
+from metagrove.typed_json import raise_type_errors
 
 __all__ = ["Fit", "FittedTasks"]
 
@@ -63,15 +65,20 @@ class Fit:
             rows=(support.x, support.y),
             schema=support.schema,
         )
-        calibration = self.calibration
+        calibration, spec = self.calibration, self.config.source.spec
+        of_task = None if calibration is None else calibration.for_task(support.x)
+        if of_task is not None:
+            x_dim = spec.x_shape[0] if len(spec.x_shape) == 1 else 0
+            wrong = of_task.misfits(spec.y_dim, x_dim, has_std=isinstance(predictor, HasStd))
+            raise_type_errors(wrong, self.folder / CALIBRATION)
         return FittedTask(
             learner=to_json(self.config)["learner"],
-            spec=self.config.source.spec,
+            spec=spec,
             schema=support.schema,
             predictor=predictor,
             support_size=padded_size(len(support.x)),
             about={**about, **place},
-            calibration=None if calibration is None else calibration.for_task(support.x),
+            calibration=of_task,
             ignored=self.config.source.ignored_columns,
             statistics=self.statistics,
             task_embedding=embedding,

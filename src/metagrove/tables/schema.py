@@ -183,6 +183,8 @@ def encode(
     wanted: Sequence[Column], columns: Columns, where: str, rows: Sequence[int] | None, *, fill: bool
 ) -> np.ndarray:
     """Encode the given columns and concatenate them, as float32."""
+    if not wanted:
+        raise InputError(f"{where}: the columns of the inputs are not known: pass an array")
     refuse_missing_columns(wanted, columns, where)
     num_rows = len(columns[wanted[0].name])
     rows = range(FIRST_ROW, FIRST_ROW + num_rows) if rows is None else rows

@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import filelock
@@ -22,7 +22,7 @@ from metagrove.devices import is_first_process
 from metagrove.errors import InputError, RunError, quoted
 from metagrove.files import Json
 from metagrove.notes import note
-from metagrove.training.records import BestRecord, BlockRecord, LogMark, RunRecord, TrainingProgress
+from metagrove.training.records import BestRecord, BlockRecord, LastRecord, LogMark, RunRecord, TrainingProgress
 from metagrove.typed_json import raise_type_errors
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
@@ -147,10 +147,39 @@ def read_best(folder: Path) -> BestRecord:
     best = files.read_record(BestRecord, path, needs=("step", "validation", "validation.steps"))
     most = MOST["inner_steps"]
     problems = [] if 0 <= best.validation.steps <= most else [f"validation.steps must be from 0 to {most:,}"]
-    if not all(1 <= count <= MOST["clusters"] for count in best.clusters) or len(best.clusters) > LAYERS:
-        problems += [f"clusters must be at most {LAYERS} numbers from 1 to {MOST['clusters']:,}"]
-    raise_type_errors(problems, path)
+    raise_type_errors(problems + cluster_errors(best.clusters), path)
     return best
+
+
+def read_last(folder: Path, *, first: int, steps: int) -> LastRecord:
+    """Read the last.json of a run that is resumed, without its arrays.
+
+    Args:
+        folder: The run folder.
+        first: The meta-step that training begins with.
+        steps: The number of meta-steps.
+
+    Raises:
+        RunError: It is missing, damaged, of a newer version, or what it says cannot be.
+    """
+    path = folder / "last.json"
+    last = files.read_record(LastRecord, path, needs=("step",))
+    progress, lines = last.progress, [mark.lines for mark in last.progress.marks]
+    problems = [] if first <= last.step <= steps else [f"step must be from {first} to {steps}"]
+    if not 0 <= progress.not_better <= steps:
+        problems += [f"not_better must be from 0 to {steps}"]
+    if lines != sorted(lines) or any(line < 0 for line in lines):
+        problems += ["marks must have rising numbers of lines"]
+    if any(len(block) != 2 or not block[0] > 0 for block in (*progress.watch.blocks, *progress.watch.before)):
+        problems += ["watch.blocks and watch.before must have the meta-steps and the mean of each block"]
+    raise_type_errors(problems + cluster_errors(last.clusters), path)
+    return last
+
+
+def cluster_errors(clusters: Sequence[int]) -> list[str]:
+    """What is wrong with the clusters that a checkpoint records."""
+    fits = len(clusters) <= LAYERS and all(1 <= count <= MOST["clusters"] for count in clusters)
+    return [] if fits else [f"clusters must be at most {LAYERS} numbers from 1 to {MOST['clusters']:,}"]
 
 
 def append_metrics(folder: Path, record: BlockRecord) -> bytes:

@@ -29,7 +29,7 @@ from metagrove.training.block import run_block
 from metagrove.training.growth import as_grown, clusters_of, describe_growth, grow_if_called_for
 from metagrove.training.phases import State, end_fit, first_step, fit_ends, init_state, part_at, started
 from metagrove.training.progress import Progress
-from metagrove.training.records import BestCheckpoint, BlockRecord, LastRecord, TrainingProgress, ValidationRecord
+from metagrove.training.records import BestCheckpoint, BlockRecord, TrainingProgress, ValidationRecord
 from metagrove.training.step import Block, cut_of
 from metagrove.training.validate import describe, validate
 
@@ -159,10 +159,15 @@ def begin(
                 folders.append_metrics(folder, BlockRecord(0, validation=validate(config, state.meta, 0)))
             )
         return config, state, dataclasses.replace(so_far, seconds=time.monotonic() - began)
-    kept = files.read_record(LastRecord, folder / "last.json", needs=("step",))
+    first = first_step(config.learner, config.training)
+    kept = folders.read_last(folder, first=first, steps=config.training.steps)
     config = as_grown(config, kept.clusters)
     shapes = eqx.filter_eval_shape(lambda: init_state(config, kept.step))
     state, _ = checkpoint.load(folder, "last", shapes)
+    if int(state.step) != kept.step:
+        raise RunError(
+            f"{folder / 'last.json'} is of step {kept.step}, its arrays of step {int(state.step)}: copy both"
+        )
     return config, state, folders.cut_metrics(folder, kept.step, kept.progress)
 
 
