@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from metagrove import files
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
 from metagrove.files import Json
 from metagrove.learner import Predictor
 from metagrove.nets.predictors import HasStd, Statistics
@@ -280,5 +280,5 @@ def refuse_not_finite(columns: Mapping[str, np.ndarray], queries: QueryRows) -> 
             at = int(np.flatnonzero(~np.isfinite(values))[0])
             row = at if queries.rows is None else int(queries.rows[at])
             raise InputError(
-                f"{queries.where}, row {row}: {name!r} cannot be predicted, its inputs are too large: correct them"
+                f"{queries.where}, row {row}: {quoted(name)} cannot be predicted, its inputs are too large"
             )
