@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import importlib
 import re
+import tomllib
 from pathlib import Path
 
 import metagrove
@@ -32,6 +33,17 @@ def test_functions_are_short():
         if isinstance(node, ast.FunctionDef)
     ]
     assert {name for name, lines in functions if lines > 30} == LONG_FUNCTIONS
+
+
+def test_the_documented_layout_is_the_order_of_the_packages():
+    """docs/method.md lists what import-linter checks, from the bottom; neighbours on one line may be of one layer."""
+    text = (SOURCE.parents[1] / "docs" / "method.md").read_text(encoding="utf-8").split("## Package layout")[1]
+    documented = [name.strip("/") for line in re.findall(r"^ {4}(\S.*?) {2,}", text, re.M) for name in line.split(", ")]
+    contract = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers = [layer.split(" | ") for layer in reversed(contract["contracts"][0]["layers"])]
+    rank = {name: i for i, layer in enumerate(layers) for name in layer}
+    assert sorted(documented) == sorted(rank)
+    assert [rank[name] for name in documented] == sorted(rank[name] for name in documented)
 
 
 def test_records_have_types():
