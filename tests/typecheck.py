@@ -30,13 +30,10 @@ def prepared(function):
         function.__module__,
         function.__qualname__,
         function.__code__,
-        tuple(function.__annotations__.items()),
+        repr(function.__annotations__),  # jaxtyping makes a new class of the same name whenever one is written
         len(function.__defaults__ or ()),
         tuple(function.__kwdefaults__ or ()),
     )
-    try:
-        if key not in CHECKED:
-            CHECKED[key] = beartype(function)
-        return CHECKED[key]
-    except TypeError:  # an annotation that has no hash
-        return beartype(function)
+    if key not in CHECKED:
+        CHECKED[key] = beartype(function)
+    return CHECKED[key]
