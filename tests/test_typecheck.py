@@ -11,7 +11,7 @@ from metagrove.losses import mse
 def test_the_package_is_checked():
     good = jnp.zeros((4, 1))
     assert mse(good, good, jnp.ones(4, bool)) == 0
-    with pytest.raises(TypeCheckError, match="parameters of metagrove.losses.mse"):
+    with pytest.raises(TypeCheckError, match=r"parameters of metagrove\.losses\.mse"):
         mse(good, good, jnp.ones(5, bool))
 
 
