@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 from conftest import LEARNERS
+from rival_parts import KEY, SPEC
 
 from metagrove import GNN, SNAIL, Conv4Net, Functions, MLPNet, RelationNet
 from metagrove.errors import InputError
@@ -20,8 +21,6 @@ from metagrove.rivals.gnn import Adjacency
 from metagrove.rivals.map_dlm import augmented_ranking, average_precisions, direct_loss
 from metagrove.task import Spec, Task, unpadded
 
-SPEC = Functions().spec
-KEY = jax.random.key(0)
 ranking = eqx.filter_jit(augmented_ranking)
 
 

@@ -159,6 +159,7 @@ BENCHMARK_TABLES: dict[str, tuple[str, Callable[[Json], Cells]]] = {
     "false-alarms": ("false-alarms", stream_tables.false_alarms),
     "grouped-errors": ("grouped-tables", own_tables.grouped_errors),
     "grouped-ratios": ("grouped-tables", own_tables.grouped_ratios),
+    "grouped-ratios-short": ("grouped-tables", own_tables.grouped_ratios_short),
     "grouped-sets": ("grouped-tables", own_tables.grouped_sets),
     "gapminder": ("gapminder", own_tables.gapminder),
     "gapminder-differences": ("gapminder", own_tables.gapminder_differences),
