@@ -23,7 +23,7 @@ from metagrove.paper import (
 )
 from metagrove.paper.cells import error, with_ci
 from metagrove.paper.names import display_name
-from metagrove.paper.results import ExperimentResult, read_result
+from metagrove.paper.results import ExperimentResult, read_experiment, read_result
 from metagrove.paper.study_tables import Study
 from metagrove.paper.theory import tables as theory_tables
 from metagrove.paper.theory.records import TheoryResult
@@ -228,7 +228,7 @@ def cells_of(name: str, results: Path) -> Cells:
     """Make a table from its result."""
     if name in EXPERIMENT_TABLES:
         file, make = EXPERIMENT_TABLES[name]
-        return make(from_json(ExperimentResult, read_result(results / f"{file}.json")))
+        return make(read_experiment(results / f"{file}.json"))
     if name in STUDY_TABLES:
         study, make_of_study = STUDY_TABLES[name]
         return make_of_study(study.read(results))
