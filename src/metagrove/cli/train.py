@@ -58,25 +58,32 @@ def main(args: list[str]) -> int:
         from metagrove.cli.own import main as own
 
         return own(name, rest, learner)
-    phases, rest = take_option(rest, "--phases")
     start, about, made_by = stored_config(Path(name)) if name.endswith(".json") else preset_config(name, learner)
-    config, rest = choose_parts(start, rest)
+    settings = parse_settings(name, rest, start, about)
+    config, folder = settings.config, settings.out or default_folder(Path(name).stem, settings.config)
+    command = made_by if made_by and config == start else recorded_command(args)
+    start_devices(settings, config)
+    done = train_into(config, folder, resume=settings.resume, command=command, devices=settings.devices)
+    again = shlex.join(["metagrove", "train", *(arg for arg in args if arg != "--resume"), "--resume"])
+    note(f"trained: {folder}" if done else f"interrupted, progress is saved; resume with: {again}")
+    return 0 if done else STOPPED
+
+
+def parse_settings(name: str, args: list[str], start: Config, about: str) -> Train:
+    """Parse the options after the name of a preset; those that are not given are as in the config `start`."""
+    phases, args = take_option(args, "--phases")
+    config, args = choose_parts(start, args)
     settings = tyro.cli(
         Train,
-        args=rest,
+        args=args,
         default=Train(config),
         prog=f"metagrove train {name}",
         description=f"{about}.\n\n{choices_of(config)}",
         config=FLAT,
     )
-    config = settings.config if phases is None else settings.config.with_settings(phases=phases)
-    folder = settings.out or default_folder(Path(name).stem, config)
-    again = shlex.join(["metagrove", "train", *(arg for arg in args if arg != "--resume"), "--resume"])
-    command = made_by if made_by and config == start else recorded_command(args)
-    start_devices(settings, config)
-    done = train_into(config, folder, resume=settings.resume, command=command, devices=settings.devices)
-    note(f"trained: {folder}" if done else f"interrupted, progress is saved; resume with: {again}")
-    return 0 if done else STOPPED
+    if phases is None:
+        return settings
+    return dataclasses.replace(settings, config=settings.config.with_settings(phases=phases))
 
 
 def recorded_command(args: list[str]) -> str:

@@ -4,6 +4,7 @@ The same rules hold for the JSON of a file, which may come from a stranger, and 
 """
 
 import dataclasses
+import functools
 import math
 import typing
 from collections.abc import Callable, Mapping
@@ -81,17 +82,18 @@ def quoted_key(key: str) -> str:
 
 def value_errors(name: str, hint: Any, value: Any, where: str) -> list[str]:
     """What is wrong with one setting."""
+    return list_errors(hint, value, where) or type_errors(hint, value, where, functools.partial(special_errors, name))
 
-    def special(hint: Any, value: Any, where: str) -> list[str] | None:
-        if name in PARTS and (found := part_errors(PARTS[name], hint, value, where)) is not None:
-            return found
-        if name == "loss" and typing.get_origin(hint) is Callable:
-            return loss_errors(value, where)
-        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            return setting_errors(hint, value, where)
-        return number_errors(name, hint, value, where)
 
-    return list_errors(hint, value, where) or type_errors(hint, value, where, special)
+def special_errors(name: str, hint: Any, value: Any, where: str) -> list[str] | None:
+    """What is wrong with a part, a loss, a record or a number; None for anything else."""
+    if name in PARTS and (found := part_errors(PARTS[name], hint, value, where)) is not None:
+        return found
+    if name == "loss" and typing.get_origin(hint) is Callable:
+        return loss_errors(value, where)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return setting_errors(hint, value, where)
+    return number_errors(name, hint, value, where)
 
 
 def list_errors(hint: Any, value: Any, where: str) -> list[str]:

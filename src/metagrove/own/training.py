@@ -113,17 +113,8 @@ def train_own(
     config = own_config(data, learner, print_note).with_settings(**others)
     if clusters is not None and clusters != "auto":
         config = config.with_settings(clusters=clusters)
-    job = Job(
-        config,
-        folder,
-        resume=resume,
-        choose_clusters=clusters == "auto",
-        baselines=baselines,
-        also=tuple(also_train),
-        serve=learner is None,
-        command="metagrove.train_own(...)",
-        workers=workers,
-    )
+    how = {"resume": resume, "choose_clusters": clusters == "auto", "baselines": baselines, "workers": workers}
+    job = Job(config, folder, also=tuple(also_train), serve=learner is None, command="metagrove.train_own(...)", **how)
     if (run := run_job(job, print_note)) is None:
         raise KeyboardInterrupt
     return run

@@ -52,6 +52,13 @@ def grouped_ratios(result: Json) -> list[list[str]]:
     return [["", "mean", "worst", "sets"], *sorted(rows, key=lambda row: float(row[1]))]
 
 
+def grouped_ratios_short(result: Json) -> list[list[str]]:
+    """`grouped_ratios` of what is served and of the best-known methods, for README."""
+    shown = {"served", *map(label_of, ("mixed-model", "hsml", "maml", "support-trees", "ridge"))}
+    heading, *rows = grouped_ratios(result)
+    return [heading, *(row for row in rows if row[0] in shown)]
+
+
 def best_of(one: Json) -> float:
     """The lowest relative error of a set."""
     return one["relative"][one["best"]]

@@ -23,7 +23,7 @@ from metagrove.paper import (
 )
 from metagrove.paper.cells import error, with_ci
 from metagrove.paper.names import display_name
-from metagrove.paper.results import ExperimentResult, read_result
+from metagrove.paper.results import ExperimentResult, read_experiment, read_result
 from metagrove.paper.study_tables import Study
 from metagrove.paper.theory import tables as theory_tables
 from metagrove.paper.theory.records import TheoryResult
@@ -169,6 +169,7 @@ BENCHMARK_TABLES: dict[str, tuple[str, Callable[[Json], Cells]]] = {
     "faults": ("faults", faults),
     "grouped-errors": ("grouped-tables", own_tables.grouped_errors),
     "grouped-ratios": ("grouped-tables", own_tables.grouped_ratios),
+    "grouped-ratios-short": ("grouped-tables", own_tables.grouped_ratios_short),
     "grouped-sets": ("grouped-tables", own_tables.grouped_sets),
     "gapminder": ("gapminder", own_tables.gapminder),
     "gapminder-differences": ("gapminder", own_tables.gapminder_differences),
@@ -240,7 +241,7 @@ def cells_of(name: str, results: Path) -> Cells:
     """Make a table from its result."""
     if name in EXPERIMENT_TABLES:
         file, make = EXPERIMENT_TABLES[name]
-        return make(from_json(ExperimentResult, read_result(results / f"{file}.json")))
+        return make(read_experiment(results / f"{file}.json"))
     if name in STUDY_TABLES:
         study, make_of_study = STUDY_TABLES[name]
         return make_of_study(study.read(results))

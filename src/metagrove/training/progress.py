@@ -14,7 +14,7 @@ from metagrove.terminal import TerminalConsole
 from metagrove.training.records import BlockRecord
 
 SECONDS_BETWEEN_LINES = 10.0
-COMPILING = "compiling the training step: about 15 s on two idle cores, less the next time"
+COMPILING = "compiling the training step; the next run of the same settings starts faster"
 
 
 class Progress:
