@@ -17,7 +17,7 @@ from metagrove.errors import InputError
 from metagrove.learner import Info, Meta, Predictor
 from metagrove.nets.predictors import HasStd, Statistics
 from metagrove.serve.calibration import FILE as CALIBRATION
-from metagrove.serve.calibration import Calibration, read_calibration
+from metagrove.serve.calibration import Calibration, TaskCalibration, read_calibration
 from metagrove.serve.compiled import adapt_batch, adapt_one, answer_batch
 from metagrove.serve.conformal import tempered
 from metagrove.serve.fitted_task import FittedTask
@@ -65,25 +65,29 @@ class Fit:
             rows=(support.x, support.y),
             schema=support.schema,
         )
-        calibration, spec = self.calibration, self.config.source.spec
-        of_task = None if calibration is None else calibration.for_task(support.x)
-        if of_task is not None:
-            x_dim = spec.x_shape[0] if len(spec.x_shape) == 1 else 0
-            wrong = of_task.misfits(spec.y_dim, x_dim, has_std=isinstance(predictor, HasStd))
-            raise_type_errors(wrong, self.folder / CALIBRATION)
         return FittedTask(
             learner=to_json(self.config)["learner"],
-            spec=spec,
+            spec=self.config.source.spec,
             schema=support.schema,
             predictor=predictor,
             support_size=padded_size(len(support.x)),
             about={**about, **place},
-            calibration=of_task,
+            calibration=self.task_calibration(predictor, support),
             ignored=self.config.source.ignored_columns,
             statistics=self.statistics,
             task_embedding=embedding,
             assignments=assignments,
         )
+
+    def task_calibration(self, predictor: Predictor, support: SupportRows) -> TaskCalibration | None:
+        """The run's calibration for a task, if it holds; one that does not fit the run is refused."""
+        if (calibration := self.calibration) is None:
+            return None
+        found, spec = calibration.for_task(support.x), self.config.source.spec
+        x_dim = spec.x_shape[0] if len(spec.x_shape) == 1 else 0
+        wrong = found.misfits(spec.y_dim, x_dim, has_std=isinstance(predictor, HasStd))
+        raise_type_errors(wrong, self.folder / CALIBRATION)
+        return found
 
     @property
     def calibration(self) -> Calibration | None:
