@@ -9,6 +9,7 @@ from strangers import at, edited, seal, without
 
 import metagrove as mg
 from metagrove.errors import MetagroveError, RunError
+from metagrove.evaluation.baselines import read_baselines
 from metagrove.serve.calibration import read_calibration
 from metagrove.serve.index import read_index
 from metagrove.serve.standing import described
@@ -95,6 +96,29 @@ def test_the_arrays_of_an_index_are_checked(tmp_path):
     checkpoint.save(tmp_path / "other", "atlas", {"levels": np.zeros((2, 3), np.float32)}, words)
     with pytest.raises(RunError, match="does not fit the run: levels has 3 values, expected 2"):
         read_index(tmp_path / "other").measured(None, None, np.zeros(2))
+
+
+ROW = {"name": "hsml", "label": "HSML", "variant": "", "value": 1.0, "value_ci95": 0.1, "by_family": {}}
+MEASURED = {"metric": "mse", "num_tasks": 3, "rows": [ROW], "best": "hsml", "advice": "", "num_draws": 2, "seed": 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rows": None}, "rows is missing"),
+        ({"rows": [{**ROW, "label": None}, {**ROW, "by_family": None}]}, r"rows\[0\].label .*rows\[1\].by_family"),
+        ({"num_draws": 10**9}, "num_draws to 10,000"),
+        ({"num_tasks": 0}, "num_tasks must be from 1"),
+        ({"seed": 10**30}, "seed of 64 bits"),
+        ({"seed": None}, "seed is missing"),
+    ],
+)
+def test_bad_baselines_are_refused_in_words(tmp_path, change, words):
+    seal(tmp_path / "baselines.json", {"format": 2, **MEASURED})
+    assert read_baselines(tmp_path).num_draws == 2
+    seal(tmp_path / "baselines.json", {"format": 2, **MEASURED, **change})
+    with pytest.raises(RunError, match=words):
+        read_baselines(tmp_path)
 
 
 def test_what_is_told_of_a_task_is_not_endless():
