@@ -18,7 +18,7 @@ from metagrove.nets.predictors import Statistics
 from metagrove.serve.calibration import TaskCalibration
 from metagrove.serve.compiled import fit_support
 from metagrove.serve.fitted_task import FittedTask
-from metagrove.tables.schema import Schema
+from metagrove.tables.schema import Schema, migrate_schema
 from metagrove.task import Examples, Spec
 from metagrove.training import checkpoint
 from metagrove.typed_json import raise_type_errors
@@ -78,6 +78,7 @@ def load_fitted(folder: str | Path, *, learner: Learner | None = None) -> Fitted
             f"FILE --out {path}`, or give --support as well"
         )
     kept = files.read_record(FittedRecord, path / "adapted.json", needs=NEEDS)
+    kept = dataclasses.replace(kept, schema=migrate_schema(kept.schema))
     raise_type_errors(fitted_errors(kept), path / "adapted.json")
     spec, schema = Spec(kept.spec.x_shape, kept.spec.y_dim), Schema.from_json(kept.schema)
     learner = learner or learner_from_json(kept.learner, file_format=kept.format)
