@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import importlib
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -65,3 +66,14 @@ def test_hsml_has_few_settings_of_its_own():
 def test_modules_of_public_names_list_them():
     modules = {getattr(metagrove, name).__module__ for name in metagrove.__all__}
     assert [module for module in sorted(modules) if not hasattr(importlib.import_module(module), "__all__")] == []
+
+
+def test_the_migration_table_names_what_can_be_imported():
+    """The right column of CHANGELOG.md's table of modules: dotted paths of modules, or of names in them."""
+    text = (SOURCE.parents[1] / "CHANGELOG.md").read_text(encoding="utf-8").split("Modules and names in Python.")[1]
+    rows = [line.split(" | ")[1] for line in text.split("## 0.1.0")[0].splitlines() if line.startswith("| ")]
+    paths = [path for row in rows for path in re.findall(r"`((?:metagrove|mg)\.[\w.]+)`", row)]
+    assert len(paths) > 50
+    for path in paths:
+        module, _, name = path.replace("mg.", "metagrove.").rpartition(".")
+        assert hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}"), path

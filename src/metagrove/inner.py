@@ -174,7 +174,7 @@ class GradientLearner(Learner):
     first_order: bool = False
     """Use first-order meta-gradients, without second derivatives."""
     recompute_inner_steps: bool = False
-    """Compute the inner steps again in the backward pass instead of keeping them: less memory, more time."""
+    """Recompute inner steps in the backward pass instead of storing them: less memory, more time."""
     adapts: Literal["all", "head", "body"] = "all"
     """Parameters that the inner steps adapt: all, only the last layer (ANIL), or all but the last layer (BOIL)."""
     head: Literal["learned", "prototypes"] = "learned"
@@ -186,7 +186,7 @@ class GradientLearner(Learner):
     """Learn a factor of the inner learning rate for each layer."""
 
     takes: ClassVar[tuple[str, ...]] = ("adapts", "head", "layer_rates")
-    """Those of these options that the method can use."""
+    """The options above that the method supports."""
 
     def validation_errors(self) -> list[str]:
         """List the problems of the settings, one line each.

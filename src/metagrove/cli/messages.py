@@ -13,7 +13,7 @@ LONGEST = 1_000
 
 
 def flushed() -> bool:
-    """Whether standard output took all that was printed; a reader that has had enough is no error."""
+    """Whether standard output was flushed; a pipe that its reader closed is not an error."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -34,7 +34,7 @@ def explain(error: Exception) -> int:
         complain(str(error))
         return error.exit_code
     if isinstance(error, MemoryError):
-        complain("there is not enough memory: close other programs, or ask for less at once")
+        complain("not enough memory: close other programs, or reduce the size of the request")
         return RunError.exit_code
     if isinstance(error, OSError):
         if error.filename is None:

@@ -1,6 +1,6 @@
-"""Settings against the types that their dataclasses declare, and within bounds: before anything is built of them.
+"""Validation of settings against the declared types and bounds, before anything is built from them.
 
-The same rules hold for the JSON of a file, which may come from a stranger, and for a config made in Python.
+The same rules hold for the JSON of a file, which may come from an untrusted source, and for a config made in Python.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ __all__ = ["MOST", "setting_errors"]
 ANY_COUNT = 10**9
 """Largest value of a setting that counts something."""
 MOST = {
-    # settings with a lower limit: what would otherwise take all memory or never end
+    # settings with a smaller maximum, since memory or run time depends on them
     **dict.fromkeys(("inner_steps", "max_eval_inner_steps", "leader_steps", "read_steps"), 10_000),
     **dict.fromkeys(("updates_per_step", "test_permutations", "particles", "samples", "restarts"), 10_000),
     **dict.fromkeys(("shots", "queries", "test_queries", "train_shots", "min_shots", "min_rows"), 100_000),

@@ -197,7 +197,7 @@ def run_job(job: Job, note: Note) -> Run | None:
 
 
 def train_or_calm_down(config: Config, job: Job, note: Note) -> bool:
-    """Train; where that diverges, train once more with lower learning rates. False if it was interrupted."""
+    """Train, and once more with lower learning rates if training diverges. False if interrupted."""
     calm = with_lower_rates(config)
     if job.resume and is_config_of(job.folder, calm):
         return train_into(calm, job.folder, resume=True, command=job.command)
@@ -218,13 +218,13 @@ def with_lower_rates(config: Config) -> Config:
 
 
 def rates(config: Config) -> str:
-    """The learning rates of a config in words."""
+    """The learning rates of a config as options."""
     inner = getattr(config.learner, "inner_lr", None)
     return f"--outer-lr {config.training.outer_lr:.3g}" + (f" --inner-lr {inner:.3g}" if inner is not None else "")
 
 
 def is_config_of(folder: Path, config: Config) -> bool:
-    """Whether a run folder was begun with this config."""
+    """Whether a run folder was created with this config."""
     path = folder / "run.json"
     return path.exists() and folders.read_run(path).config == json.loads(json.dumps(to_json(config)))
 
@@ -261,4 +261,4 @@ def find_clusters(job: Job, note: Note) -> Config | None:
 
 
 print_note = note_line
-"""Print a line to standard error, unless notes are left out."""
+"""Print a line to standard error, unless notes are suppressed."""

@@ -30,7 +30,7 @@ from metagrove.typed_json import raise_type_errors
 __all__ = ["Fit", "FittedTasks"]
 
 BATCH = 128
-"""Most tasks in one compiled call."""
+"""Maximum number of tasks in one compiled call."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Fit:
                 batch = members[start : start + width]
                 for at, i in enumerate(batch):
                     places[i] = len(groups), at
-                filled = batch + batch[-1:] * (width - len(batch))  # few numbers of tasks compile anew
+                filled = batch + batch[-1:] * (width - len(batch))  # so that few batch sizes are compiled
                 groups.append(self._batch([supports[i] for i in filled], size))
         return FittedTasks(self, tuple(supports), tuple(groups), tuple(places))
 
@@ -222,12 +222,12 @@ class FittedTasks(Sequence[FittedTask]):
 
 
 def refuse_not_finite(predictor: Predictor) -> None:
-    """Refuse a support set that adapting diverges on."""
+    """Raise an InputError if adapting to a support set diverged."""
     numbers = jax.tree.leaves(eqx.filter(predictor, eqx.is_inexact_array))
     if not all(np.isfinite(np.asarray(leaf)).all() for leaf in numbers):
         raise InputError(
-            "adapting to these rows led to numbers that are not finite: they lie too far from the training tasks', or "
-            "the inner steps are too large; look for a slip in the rows, or give --inner-steps 0"
+            "adapting to these rows diverged: they lie too far from the training tasks, or the inner learning rate is "
+            "too high; check the rows for errors, or use --inner-steps 0"
         )
 
 

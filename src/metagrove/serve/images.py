@@ -34,11 +34,11 @@ def support_images(folder: Path, spec: Spec) -> tuple[tuple[str, ...], np.ndarra
 
 
 def refuse_classes(classes: Sequence[str], folder: Path, ways: int) -> None:
-    """Refuse what is no choice, and more classes than the net has outputs for."""
+    """Raise an InputError for fewer than two classes, or more than the net has outputs."""
     if len(classes) < 2:
         raise InputError(f"{folder} has one class only, {quoted(classes[0])}: give images of at least two")
     if len(classes) > ways:
-        raise InputError(f"{folder} has {len(classes)} classes, the run tells {ways} apart: leave some out")
+        raise InputError(f"{folder} has {len(classes)} classes, the run distinguishes {ways}: leave some out")
 
 
 def list_images(folder: Path) -> Listing:

@@ -28,7 +28,7 @@ VECTORS = ("embeddings", "shares", "centers", "levels")
 """The arrays with a row for each task or centre; the others have a number for each."""
 WORDS = ("names", "families", "splits")
 FEWEST_HELD_OUT = 20
-"""Where there are fewer validation tasks, percentiles count training tasks as well."""
+"""With fewer validation tasks than this, percentiles also count training tasks."""
 MEASURES = "measures."
 """Before the names of other measures, in the file of arrays."""
 
@@ -82,7 +82,7 @@ class TaskIndex:
         return found
 
     def percentiles(self, measured: Mapping[str, float]) -> dict[str, float]:
-        """Of each measure, how many of 100 tasks that are counted are less far out."""
+        """The percentile of each measure among the counted tasks."""
         return {
             name: float(100 * share_below(self.known[name][self.counted], np.array([value]))[0])
             for name, value in measured.items()
@@ -145,7 +145,7 @@ def nearest_of(place: np.ndarray, marks: np.ndarray) -> float:
 
 
 def read_index(folder: Path) -> TaskIndex | None:
-    """The atlas of a run folder; None if it has none."""
+    """Read the index of a run folder; None if it has none."""
     path = folder / "atlas.json"
     return _read(folder, path.stat().st_mtime_ns) if path.exists() else None
 
@@ -185,7 +185,7 @@ class IndexRecord:
 
 @functools.lru_cache(maxsize=4)
 def _read(folder: Path, written: int) -> TaskIndex:
-    """The atlas as it was written at that time, kept for the next task."""
+    """Read the index, cached by the time of its file."""
     del written
     arrays, _ = checkpoint.load_arrays(folder, "atlas")
     about = files.read_record(IndexRecord, folder / "atlas.json", needs=WORDS)

@@ -15,7 +15,7 @@ PENALTY = 1.0
 MANY_INPUTS = 500
 """From here on the number of inputs, not of rows, would decide how long a fit takes."""
 TELLING = 0.5
-"""A trait tells a cluster apart if its mean differs from that of other tasks by so many standard deviations."""
+"""A trait describes a cluster if its mean differs from that of other tasks by this many standard deviations."""
 TRAITS = 2
 """Most traits in the description of a cluster."""
 
@@ -68,18 +68,18 @@ def levels_in_units(levels: np.ndarray, schema: Schema) -> np.ndarray:
     Returns:
         The same shape; shares from 0 to 1 for classes.
     """
-    inputs = np.array([sd for column in schema.inputs for sd in scales(column)])
+    inputs = np.array([std for column in schema.inputs for std in scales(column)])
     offset, factor = [], []
     for column in schema.targets:
-        for sd in scales(column):
+        for std in scales(column):
             offset += [column.mean if column.kind != "category" else 0.0, *np.zeros(len(inputs))]
-            factor += [sd, *(sd / inputs)]
+            factor += [std, *(std / inputs)]
     return levels * np.array(factor) + np.array(offset)
 
 
 def scales(column: Column) -> list[float]:
     """The standard deviation of each encoded value of a column; 1 for a category or an indicator."""
-    return [1.0] * column.width if column.kind == "category" else [column.sd, *[1.0] * (column.width - 1)]
+    return [1.0] * column.width if column.kind == "category" else [column.std, *[1.0] * (column.width - 1)]
 
 
 def traits(levels: np.ndarray, member: np.ndarray, schema: Schema) -> list[str]:

@@ -19,7 +19,7 @@ from metagrove.serve.calibration import TaskCalibration
 from metagrove.serve.compiled import fit_support
 from metagrove.serve.fitted_task import FittedTask
 from metagrove.serve.standing import AboutRecord
-from metagrove.tables.schema import Schema
+from metagrove.tables.schema import Schema, migrate_schema
 from metagrove.task import Examples, Spec
 from metagrove.training import checkpoint
 from metagrove.typed_json import raise_type_errors, type_errors
@@ -83,6 +83,7 @@ def load_fitted(folder: str | Path, *, learner: Learner | None = None) -> Fitted
         )
     file = path / "adapted.json"
     kept = files.read_record(FittedRecord, file, needs=NEEDS)
+    kept = dataclasses.replace(kept, schema=migrate_schema(kept.schema))
     raise_type_errors(fitted_errors(kept), file)
     spec, schema = Spec(kept.spec.x_shape, kept.spec.y_dim), Schema.from_json(kept.schema)
     learner = learner or checked_learner(kept, file)

@@ -78,22 +78,24 @@ def create(folder: Path, config: Json, command: str) -> None:
     if not is_first_process():
         return
     if (folder / "run.json").exists():
-        raise InputError(f"{folder} already holds a run: go on with it (--resume), or choose another folder (--out)")
+        raise InputError(f"{folder} already holds a run: continue it (--resume), or choose another folder (--out)")
     files.write_json(folder / "run.json", {"format": files.FORMAT, "config": config, "provenance": provenance(command)})
 
 
 def check_same_config(folder: Path, config: Json) -> None:
-    """A run is resumed with the settings it began with."""
+    """Raise an InputError if a run is resumed with other settings than it was started with."""
     if not (folder / "run.json").exists():
-        raise RunError(f"{folder} holds no run to resume: leave --resume out to begin one")
+        raise RunError(f"{folder} holds no run to resume: omit --resume to start one")
     stored = read_run(folder / "run.json")
     different = differences(migrate(stored.config, stored.format), config)
     if different:
-        raise InputError(f"{folder} was begun with other settings ({'; '.join(different)}): resume with the same ones")
+        raise InputError(
+            f"{folder} was started with other settings ({'; '.join(different)}): resume with the same ones"
+        )
 
 
 def differences(stored: Json, now: Json) -> list[str]:
-    """Settings that are not what they were; one that is newer than the run had its default."""
+    """List the settings that differ; a setting that is newer than the run is ignored."""
     found = []
     for name, value in now.items():
         if name in stored and isinstance(value, dict) and isinstance(stored[name], dict):
@@ -119,7 +121,7 @@ def hardware() -> str:
 
 
 def peak_memory_mb() -> float:
-    """The most memory that this process has had; 0 on a system that does not tell."""
+    """Peak memory of this process in MB; 0 where the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows
@@ -244,7 +246,7 @@ def cut_metrics(folder: Path, step: int, so_far: TrainingProgress | None = None)
         if lost := so_far.marks[-1].lines - log.lines:
             note(
                 f"{folder / 'metrics.jsonl'} was damaged: its checksum differs, and {lost} of the "
-                f"{so_far.marks[-1].lines} lines up to meta-step {step} are dropped; the training goes on unchanged"
+                f"{so_far.marks[-1].lines} lines up to meta-step {step} are dropped; training itself is not affected"
             )
         lines, so_far = lines[: log.lines], dataclasses.replace(so_far, marks=tuple(marks))
     if is_first_process():

@@ -1,4 +1,4 @@
-"""Does this machine train as others do? A few meta-steps of each learner, against values that were stored on a CPU.
+"""Self-check of a machine: a few meta-steps of each learner, compared with values stored on a CPU.
 
 `metagrove selfcheck` compares; `python -m metagrove.training.selfcheck [NAME ...]` stores the values of this machine.
 """
