@@ -21,6 +21,7 @@ def basis(kind, rows=ROWS):
 @pytest.mark.parametrize("kind", BASES)
 def test_a_constant_first_and_as_many_features_as_said(kind):
     phi = basis(kind)
+    assert eqx.filter_eval_shape(basis, kind).num_features == phi.num_features  # as a run is loaded
     features = eqx.filter_jit(phi)(jnp.asarray(ROWS, jnp.float32))
     assert features.shape == (200, COUNTS[kind]) == (200, phi.num_features)
     np.testing.assert_array_equal(features[:, 0], 1)
