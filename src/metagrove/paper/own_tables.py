@@ -144,10 +144,11 @@ def gapminder_search(result: Json) -> list[list[str]]:
     for name, one in result["learners"].items():
         for i, tried in enumerate(one["search"]):
             settings = ", ".join(f"{key} {value:g}" for key, value in tried["settings"].items())
-            settings = f"**{settings}**" if tried["settings"] == one["chosen"] else settings
+            selected = tried["settings"] == one["chosen"]
+            settings = f"**{settings}**" if selected else settings
             value = tried["validation"]
             scored = f"{value['value']:.4f} ± {value['ci95']:.4f}" if value else "diverged"
-            seeds = ", ".join(f"{seed['test']:.4f}" for seed in one["seeds"]) if not i else ""
+            seeds = ", ".join(f"{seed['test']:.4f}" for seed in one["seeds"]) if selected else ""
             rows.append(["" if i else name.upper(), settings, scored, seeds])
     heading = ["", "candidates (selected in bold)", "validation error ± CI", "test error of each seed of the selected"]
     return [heading, *rows]
