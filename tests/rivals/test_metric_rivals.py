@@ -124,7 +124,7 @@ def test_snail_answers_as_if_each_query_were_the_last_row(task):
 
 def test_snail_settings_that_cannot_work_are_named():
     wrong = SNAIL(key_dims=(3,), value_dims=(3, 2)).validation_errors()
-    assert wrong == ["key_dims and value_dims must be equally many, got (3,) and (3, 2)"]
+    assert wrong == ["key_dims and value_dims must have the same length, got (3,) and (3, 2)"]
 
 
 # Relation net and the graph

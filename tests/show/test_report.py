@@ -205,7 +205,7 @@ def tables(path, **settings):
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    """A run on a table with two inputs, with an atlas and with baselines measured beside it."""
+    """A run on a table with two inputs, with an index and with baselines measured beside it."""
     folder = tmp_path_factory.mktemp("own")
     source = tables(write_table(folder / "t.csv", lambda task, row: row * (task % 3) - task, 20))
     run = calibrate(untrained(Config(source, LEARNERS["hsml-mean"], TINY_TRAINING), folder / "<b>run", RECORDS[:1]))
@@ -284,7 +284,7 @@ def test_advice_is_second_and_figures_are_in_the_columns_units(own_story, own_pa
     drawn = section_of(own_page, "tasks")
     assert "true y &amp; z" in drawn
     assert "predicted y &amp; z" in drawn
-    described = [words for level in own_story.atlas.clusters for words in level if words != "0 tasks"]
+    described = [words for level in own_story.index.clusters for words in level if words != "0 tasks"]
     assert all(words in Reader(section_of(own_page, "clusters")).said() for words in described)
 
 

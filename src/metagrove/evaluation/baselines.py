@@ -172,7 +172,7 @@ def measured_of(one: Candidate, run: Run, test: Draws, validation_loss: float | 
 
 
 def with_served(result: Baselines, losses: Mapping[str, float], run: Run, *, serve: bool) -> Baselines:
-    """Decide what is served, write that beside the run, and say so."""
+    """Select what is served, store it with the run, and report it."""
     label = {row.name: row.label for row in result.rows}
     words = {name: in_prose(name, classifies=run.classifies) for name in label}
     variant = {row.name: row.variant for row in result.rows}

@@ -29,7 +29,7 @@ class Interval:
     """Intervals of one target on test tasks."""
 
     asked: float
-    """Coverage that was asked for."""
+    """Requested coverage."""
     coverage: float
     """Share of the true values inside, a mean over tasks."""
     coverage_ci95: float
@@ -61,7 +61,7 @@ class ReliabilityBin:
 
 @dataclasses.dataclass(frozen=True)
 class ClassScores:
-    """Scores of a classifier that do not reward the largest class alone."""
+    """Scores of a classifier, over rows and by class."""
 
     accuracy: float
     """In percent, over rows."""

@@ -93,13 +93,13 @@ class Embedding(abc.ABC):
     """
 
     example_dim: int = 20
-    """Size of F(x, y), an example's embedding."""
+    """Size of F(x, y), the embedding of an example."""
     task_dim: int = 40
     """d, the size of the task embedding and of every cluster representation."""
     input_scale: float = 1.0
     """Multiplies x and y before F."""
     image_features: ImageFeatures = "places"
-    """What F's dense layers receive of an image: the feature map, or moments over its pixels (beyond the paper)."""
+    """Input of the dense layers of F for images: the feature map, or moments over its pixels (beyond the paper)."""
     embedding_scale: float = 1.0
     """Multiplies g. A small scale lets the gate rely on the clusters before it relies on the single task."""
 
@@ -164,9 +164,9 @@ class RecurrentEmbedding(Embedding):
     row_order: RowOrder = "random"
     """Order in which the rows are read in training: a random permutation, or sorted (beyond the paper)."""
     test_permutations: int = 16
-    """With random order, the seeded permutations of the sorted rows whose embeddings are averaged at test."""
+    """With random order, the number of fixed permutations of the sorted rows to average over at test."""
     summary: Summary = "mean"
-    """What of the encoder is g: the mean of its outputs, eq. (5), or its last state (the paper's ablation A2b)."""
+    """Task embedding g: the mean of the encoder outputs, eq. (5), or the last state (ablation A2b of the paper)."""
 
     @property
     def reading(self) -> tuple[RowOrder, int]:

@@ -61,7 +61,7 @@ class TaskFiLM(eqx.Module):
 
 
 def read(placement: Placement, inputs: tuple[GateInput, ...]) -> Float[Array, " i"]:
-    """[g ⊕ h^L], or what else a gate is told to read."""
+    """[g ⊕ h^L], or the inputs that the settings select."""
     parts = {
         "task": placement.task_embedding,
         "root": placement.root_repr,
@@ -109,7 +109,7 @@ class IdentityGate(eqx.Module):
 
 
 class ReadsPlacement:
-    """Checks that the gates share whose inputs are chosen by the setting `gate_inputs`."""
+    """Validation that is shared by gates with the setting `gate_inputs`."""
 
     gate_inputs: tuple[GateInput, ...]
 

@@ -1,4 +1,4 @@
-"""Limits of archives and images from strangers: by declared and by actual size, before memory is spent."""
+"""Limits of untrusted archives and images, by declared and by actual size, before memory is allocated."""
 
 import dataclasses
 from pathlib import Path
@@ -15,7 +15,7 @@ MAX_RATIO = 200
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How large the files of a source and its images may be."""
+    """Maximum sizes of the files of a source and of its images."""
 
     max_file_mb: float = 64.0
     """Largest image file or table, in megabytes after unpacking."""
@@ -54,7 +54,7 @@ class Limits:
 
 
 DEFAULT = Limits()
-"""Unless other limits are given."""
+"""The default limits."""
 
 
 def read_member(file: Any, limits: Limits, source: Path, path: str) -> bytes:

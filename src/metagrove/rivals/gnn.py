@@ -111,7 +111,7 @@ class GraphClassifier(eqx.Module):
     support_nodes: Float[Array, "..."]
     real: Bool[Array, "*_ n"]
     context: Examples | None = None
-    """The support set whose moments normalise; without it, those of the queries that are looked at."""
+    """The support set whose moments normalise; without it, those of the queries."""
 
     def __call__(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n k"]:
         mask = jnp.ones(len(x), bool) if mask is None else mask

@@ -151,7 +151,7 @@ class SNAIL(Learner):
     dilations: tuple[int, ...] = (1, 2, 4)
     """Dilation of each dense block between two attention layers."""
     input_scale: float = 0.2
-    """Factor of vectors and of targets that are no classes."""
+    """Factor of vectors and of numeric targets."""
     test_permutations: int = 16
     """Number of orders over which the prediction is averaged at test."""
 
@@ -161,7 +161,7 @@ class SNAIL(Learner):
         sizes = (*self.key_dims, *self.value_dims, *self.dilations)
         wrong = [] if min(sizes, default=1) > 0 else ["key_dims, value_dims and dilations must be positive"]
         if len(self.key_dims) != len(self.value_dims) or not self.key_dims:
-            wrong += [f"key_dims and value_dims must be equally many, got {self.key_dims} and {self.value_dims}"]
+            wrong += [f"key_dims and value_dims must have the same length, got {self.key_dims} and {self.value_dims}"]
         return check_at_least_one(self, "filters_per_block", "test_permutations") + wrong
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> SNAILMeta:

@@ -93,7 +93,7 @@ class Stream(Source):
     def begins(self, steps: int) -> list[int]:
         begins = [phase.begins(steps) for phase in self.phases]
         if any(later <= earlier for earlier, later in itertools.pairwise(begins)) or begins[-1] >= steps:
-            raise InputError(f"timetable must have rising starts below --steps {steps}, got {begins}")
+            raise InputError(f"timetable must have increasing starts below --steps {steps}, got {begins}")
         return begins
 
     @property
@@ -209,11 +209,11 @@ def read_phase(line: str, family_names: Sequence[str]) -> Phase:
 
 
 LOOKED_AT = 5000
-"""Tasks among which every family is looked for."""
+"""Number of tasks drawn to check that every family occurs."""
 
 
 def refuse_empty(tasks: TaskDraw, weights: Float[Array, "phases families"], timetable: Sequence[str]) -> None:
-    """Refuse a phase with a family of which the source has no tasks: looking for one would never end."""
+    """Raise an InputError for a phase with a family of which the source has no tasks, since drawing would never end."""
     families = jax.jit(jax.vmap(lambda key: tasks.sample(key).family))(jax.random.split(jax.random.key(0), LOOKED_AT))
     counts = jnp.zeros(weights.shape[1]).at[families].add(1)
     missing = ((weights > 0) & (counts == 0)[None]).any(1)
