@@ -25,6 +25,7 @@ from metagrove.pools.limits import Limits
 from metagrove.pools.prepare import prepare
 from metagrove.serve import levels
 from metagrove.tables import read
+from metagrove.tables.cells import each_once
 from metagrove.tables.csv_text import csv_text, plain_text
 from metagrove.tables.infer import find_categories
 from metagrove.tables.read import read_table
@@ -253,6 +254,14 @@ def test_text_that_is_repeated_takes_no_memory(tmp_path):
         found = read_table(tmp_path / name).columns["x"].tolist()
         assert found == expected
         assert len(set(map(id, found))) == len(set(expected))  # every equal cell is the same object
+
+
+def test_a_text_that_is_repeated_is_looked_at_once():
+    calls = []
+    assert list(each_once(lambda cell: calls.append(cell) or cell, np.array(["a", "b", "a", 1, 1], object))) == [
+        *("a", "b", "a", 1, 1)
+    ]
+    assert calls == ["a", "b", 1, 1]
 
 
 def test_endless_lines_and_tables_are_refused(tmp_path, monkeypatch):

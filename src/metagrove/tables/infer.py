@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from metagrove.errors import InputError, quoted
-from metagrove.tables.cells import as_days, as_number, days, missing_cells, numbers, texts
+from metagrove.tables.cells import as_days, as_number, days, each_once, missing_cells, numbers, texts
 from metagrove.tables.read import LONGEST_NAME, Table
 from metagrove.tables.schema import Column, Kind, Schema
 from metagrove.tables.settings import TableData
@@ -77,10 +77,10 @@ def infer_kind(name: str, tables: Sequence[Table], *, categorical: bool) -> Kind
             num_numbers += len(cells)
             continue
         present = cells[~missing_cells(cells)]
-        parsed = sum(as_number(cell) is not None for cell in present)
+        parsed = sum(number is not None for number in each_once(as_number, present))
         num_numbers, num_texts = num_numbers + parsed, num_texts + len(present) - parsed
         if parsed < len(present):
-            num_dates += sum(as_days(cell) is not None for cell in present)
+            num_dates += sum(day is not None for day in each_once(as_days, present))
     if num_dates > max(num_numbers, num_texts - num_dates):
         return "date"
     return "category" if num_texts > num_numbers else "number"
