@@ -24,9 +24,9 @@ from metagrove.pools.image import decode
 from metagrove.pools.limits import Limits
 from metagrove.pools.prepare import prepare
 from metagrove.serve import levels
-from metagrove.tables import read
+from metagrove.tables import infer, read
+from metagrove.tables.cells import each_once
 from metagrove.tables.csv_text import csv_text, plain_text
-from metagrove.tables.infer import find_categories
 from metagrove.tables.read import read_table
 from metagrove.tables.settings import TableData
 from metagrove.tables.tasks import checksum, read_tasks
@@ -235,6 +235,18 @@ def test_endless_names_of_tasks_are_refused(tmp_path):
     assert len(str(caught.value)) < 400 + len(str(path))
 
 
+def test_more_inputs_than_fit_in_memory_are_refused(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv"
+    path.write_text("t,a,b,y\n" + "".join(f"{task},{'xz'[row % 2]},{row},{row}\n" for task in "kl" for row in range(4)))
+    data = TableData(tasks=str(path), task_column="t", target=("y",), shots=1)
+    tasks, roles, _ = read_tasks(data)
+    everything = [task.table for task in tasks]
+    assert infer.infer_schema(data, roles, everything, everything).x_dim == 3
+    monkeypatch.setattr(infer, "MOST_INPUTS", 2)
+    with pytest.raises(InputError, match=r"2 inputs are encoded as 3 values, at most 2 fit in memory: .*--inputs NAME"):
+        infer.infer_schema(data, roles, everything, everything)
+
+
 def test_columns_and_categories_have_short_names(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(f"t,{'x' * 100_000},y\na,1,2\n")
@@ -242,7 +254,7 @@ def test_columns_and_categories_have_short_names(tmp_path):
         read_table(path)
     path.write_text("t,x,y\n" + f"a,{'b' * 2_000},2\n")
     with pytest.raises(InputError, match=r"the column 'x' has texts that are too long, 'b+…"):
-        find_categories("x", [read_table(path)])
+        infer.find_categories("x", [read_table(path)])
 
 
 def test_text_that_is_repeated_takes_no_memory(tmp_path):
@@ -253,6 +265,14 @@ def test_text_that_is_repeated_takes_no_memory(tmp_path):
         found = read_table(tmp_path / name).columns["x"].tolist()
         assert found == expected
         assert len(set(map(id, found))) == len(set(expected))  # every equal cell is the same object
+
+
+def test_a_text_that_is_repeated_is_looked_at_once():
+    calls = []
+    assert list(each_once(lambda cell: calls.append(cell) or cell, np.array(["a", "b", "a", 1, 1], object))) == [
+        *("a", "b", "a", 1, 1)
+    ]
+    assert calls == ["a", "b", 1, 1]
 
 
 def test_endless_lines_and_tables_are_refused(tmp_path, monkeypatch):

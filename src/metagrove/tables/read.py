@@ -22,7 +22,7 @@ MAX_LINE, MAX_PIECE = 1 << 24, 1 << 25
 """Characters of a line and of a chunk of a CSV file."""
 LONGEST_NAME = 1_000
 """Characters of the name of a column or a category."""
-MAX_CELLS = 100_000_000
+MAX_CELLS = 50_000_000
 """Cells of a table that is read as a whole."""
 MAX_BLOCK_BYTES = 1 << 30
 """Bytes that a column of a row group of a Parquet file may unpack to."""

@@ -154,15 +154,16 @@ def handle_missing(
     if data.missing == "refuse":
         return list(named)
     must_be = roles.all if data.missing == "drop" else roles.targets
-    kept, dropped = [], []
+    kept, dropped, examples = [], 0, []
     for name, table in named:
         gone = np.logical_or.reduce([missing_cells(table.columns[column]) for column in must_be])
-        dropped += [f"{table.where} row {row}" for row in table.rows[gone]]
+        dropped += int(gone.sum())
+        examples += [f"{table.where} row {row}" for row in table.rows[gone][: 3 - len(examples)]]
         kept.append((name, table.take(np.flatnonzero(~gone))))
     if dropped:
         what = "a missing value" if data.missing == "drop" else "no target"
-        more = f" and {len(dropped) - 3} others" if len(dropped) > 3 else ""
-        notes.append(f"dropped {len(dropped)} rows with {what}: {', '.join(dropped[:3])}{more}")
+        more = f" and {dropped - 3} others" if dropped > 3 else ""
+        notes.append(f"dropped {dropped} rows with {what}: {', '.join(examples)}{more}")
     if data.missing != "drop":
         note_missing(kept, roles, data, notes)
     return kept
