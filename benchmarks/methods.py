@@ -103,6 +103,7 @@ def make_steps(row: str) -> Any:
     import jax.numpy as jnp
 
     from metagrove.config.presets import preset
+    from metagrove.sources.episodes import random_episodes
     from metagrove.sources.source import Steady
     from metagrove.training.block import run_block
     from metagrove.training.phases import init_state
@@ -112,7 +113,8 @@ def make_steps(row: str) -> Any:
     if on_images:
         settings = {"meta_batch": TASKS, "task_chunk_size": 1, "filters": FILTERS, "size": SIZE, **own}
         config = preset("images-1shot", learner).with_settings(**settings)
-        tasks = Steady(random_episodes(settings["size"], {**EPISODE, **EPISODES.get(row, {})}))
+        episode = {**EPISODE, **EPISODES.get(row, {})}
+        tasks = Steady(random_episodes(CLASSES, IMAGES, settings["size"], **episode))
     else:
         config = preset("toy-5shot", learner).with_settings(**own)
         tasks = config.source.schedule(1)
@@ -125,26 +127,6 @@ def make_steps(row: str) -> Any:
         assert int(jax.block_until_ready(after).step) == count, "a step that was not finite ended the block"
 
     return steps
-
-
-def random_episodes(size: int, episode: Settings) -> Any:
-    """Tasks from random images in place of a prepared pool's."""
-    import jax.numpy as jnp
-    import numpy as np
-
-    from metagrove.sources.episodes import Episodes
-
-    images = np.random.default_rng(0).integers(0, 256, (CLASSES * IMAGES, size, size, 3), np.uint8)
-    return Episodes(
-        images=jnp.asarray(images),
-        starts=jnp.arange(CLASSES)[None] * IMAGES,
-        counts=jnp.full((1, CLASSES), IMAGES),
-        weights=jnp.ones(1),
-        numbers=jnp.zeros(1, jnp.int32),
-        most=IMAGES,
-        augment=False,
-        **episode,
-    )
 
 
 def measure_here(row: str) -> None:

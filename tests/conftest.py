@@ -1,5 +1,7 @@
 """Every test runs with shape annotations checked (see pyproject), warnings as errors and rank promotion forbidden."""
 
+import contextlib
+import ctypes
 import gc
 import os
 from pathlib import Path
@@ -116,6 +118,14 @@ TINY_TRAINING = Training(
 TINY = Config(Functions(), LEARNERS["hsml-gru"], TINY_TRAINING)
 
 
+LONG = ("test_pool", "test_processes", "test_faults", "test_bulk", "test_devices", "test_wheel", "test_examples")
+"""Files of a few long tests: begun first, so that no worker waits for another at the end."""
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.stem not in LONG)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def forget_compiled_functions():
     """After a file, if they have become many: out of memory mappings, the compiler crashes."""
@@ -123,6 +133,8 @@ def forget_compiled_functions():
     if many_mappings():
         jax.clear_caches()
         gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # of glibc: what is free goes back to the system
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def many_mappings():

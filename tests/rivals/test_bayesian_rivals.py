@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 from conftest import TINY_NET
+from rival_parts import KEY, SPEC, assert_trees_close, loss_and_grads
 
 from metagrove import LLAMA, MAML, PLATIPUS, Conv4Net, Functions
 from metagrove.inner import squared_distance
@@ -19,22 +20,10 @@ from metagrove.rivals.llama import LaplaceNet
 from metagrove.rivals.platipus import kl_divergence
 from metagrove.task import Examples, Spec, unpadded
 
-SPEC = Functions().spec
-KEY = jax.random.key(0)
-
 
 @pytest.fixture(scope="module")
 def task():
     return Functions().sample(jax.random.key(1))
-
-
-def loss_and_grads(learner, meta, task):
-    fn = eqx.filter_value_and_grad(lambda meta: learner.meta_loss(meta, task, key=jax.random.key(2))[0])
-    return eqx.filter_jit(fn)(meta)
-
-
-def assert_trees_close(ours, theirs):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, theirs)
 
 
 # LLAMA

@@ -212,7 +212,7 @@ def test_predictions_are_in_the_persons_units(run, task):
     encoded, target = schema.encode_inputs(table, "here"), schema.targets[0]
     support = schema.encode_inputs(sensors(5), "s"), schema.encode_targets(sensors(5), "s")
     plain = run.adapt(*support).predict(encoded)[:, 0]
-    np.testing.assert_allclose(task.predict(table)[Y], plain * target.sd + target.mean, rtol=1e-4)
+    np.testing.assert_allclose(task.predict(table)[Y], plain * target.std + target.mean, rtol=1e-4)
 
 
 def test_a_row_never_depends_on_the_others(task):
@@ -395,7 +395,7 @@ def test_bad_images_are_refused(images, tmp_path):
         adapt(run, tmp_path / "single")
     for name in "abcd":
         save_image(tmp_path / "four" / name / "1.png", seed=0)
-    with pytest.raises(InputError, match="has 4 classes, the run tells 3 apart"):
+    with pytest.raises(InputError, match="has 4 classes, the run distinguishes 3"):
         adapt(run, tmp_path / "four")
     with pytest.raises(InputError, match="must hold a folder of images for each class"):
         adapt(run, tmp_path / "single" / "cat")

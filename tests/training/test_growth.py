@@ -318,7 +318,7 @@ def test_novelty_looks_at_window_ends_and_grows(state, monkeypatch):
     assert (step, event.clusters, event.cause.watched, event.changed) == (45, (3, 2, 1), "embedding", 0.5)
     assert grown[1].cluster.levels[0].centers.shape == (3, 6)
     assert looks == [(0, 15), (15, 30), (30, 45)]
-    said = "clusters (2, 2, 1) -> (3, 2, 1), embedding from 0.000 to 1.000 (t 5.1); answers changed by 50.0 %"
+    said = "clusters (2, 2, 1) -> (3, 2, 1), embedding from 0.000 to 1.000 (t 5.1); predictions changed by 50.0 %"
     assert describe_growth(event) == said
 
 

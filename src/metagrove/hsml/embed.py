@@ -9,15 +9,16 @@ import dataclasses
 from typing import ClassVar, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from metagrove.errors import check_at_least_one
 from metagrove.losses import mse
 from metagrove.nets.attention import AttentionAggregator
 from metagrove.nets.encoder import ImageEncoder, ImageFeatures, make_example_net
 from metagrove.nets.linear import Linear
-from metagrove.nets.order import RowOrder, read_rows
+from metagrove.nets.order import RowOrder, row_orders
 from metagrove.nets.pooling import PoolingAggregator
 from metagrove.nets.recurrent import RecurrentAggregator, Summary
 from metagrove.task import Examples, Spec
@@ -50,12 +51,12 @@ class Embedder(eqx.Module):
         self, support: Examples, *, key: PRNGKeyArray | None = None
     ) -> tuple[Float[Array, " d"], Float[Array, ""]]:
         """g and L_r; without a key, nothing depends on the order of the rows."""
-        example_embeddings = self.embed_examples(support)
+        example_embeddings, mask = self.embed_examples(support), support.mask
         if self.row_order is None:
-            task_embedding, loss = self.aggregate(example_embeddings, support.mask)
+            task_embedding, loss = self.aggregate(example_embeddings, mask)
         else:
-            how = {"order": self.row_order, "num_permutations": self.num_permutations, "key": key}
-            task_embedding, loss = read_rows(self.aggregate, example_embeddings, support, **how)
+            orders = row_orders(support, self.num_permutations, key=key, order=self.row_order)
+            task_embedding, loss = self.aggregate_in(orders, example_embeddings, mask)
         return self.embedding_scale * task_embedding, loss
 
     def embed_examples(self, support: Examples) -> Float[Array, "n e"]:
@@ -64,6 +65,15 @@ class Embedder(eqx.Module):
         if isinstance(self.example_net, ImageEncoder):
             return self.example_net(x, y)
         return self.example_net(jnp.concatenate([x, y * self.input_scale], axis=1))
+
+    def aggregate_in(
+        self, orders: Int[Array, "p n"], example_embeddings: Float[Array, "n e"], mask: Bool[Array, " n"]
+    ) -> tuple[Float[Array, " d"], Float[Array, ""]]:
+        """g and L_r, averaged over orders of the rows."""
+        if len(orders) == 1:
+            return self.aggregate(example_embeddings[orders[0]], mask[orders[0]])
+        each = jax.vmap(lambda order: self.aggregate(example_embeddings[order], mask[order]))(orders)
+        return jax.tree.map(lambda out: out.mean(0), each)
 
     def aggregate(
         self, example_embeddings: Float[Array, "n e"], mask: Bool[Array, " n"]

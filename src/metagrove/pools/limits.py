@@ -9,6 +9,8 @@ from metagrove.errors import InputError, quoted
 __all__ = ["DEFAULT", "Limits", "SmallReads", "read_member"]
 
 MB = 1_000_000
+MAX_RATIO = 200
+"""How many times its own size an archive above 1 GB may unpack to; images hardly shrink."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Limits:
         """The size of an archive so far, with one more member; a member or an archive that is too large is refused."""
         if wanted:
             self.refuse_large(source, path, size)
+        if total + size > max(MAX_RATIO * source.stat().st_size, 1000 * MB):
+            raise InputError(f"{source} unpacks to more than {MAX_RATIO} times its size: it holds no images")
         if total + size > self.max_total_gb * 1000 * MB:
             raise InputError(
                 f"{source} unpacks to more than {self.max_total_gb:g} GB: use another archive, or raise --max-total-gb"

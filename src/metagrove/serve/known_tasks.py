@@ -65,7 +65,8 @@ def with_distances(atlas: TaskIndex, run: Run) -> TaskIndex:
 
 def to_training_tasks(atlas: TaskIndex, vectors: np.ndarray) -> np.ndarray:
     """Each task's distance to the nearest training task; a training task is not near to itself."""
-    apart = np.linalg.norm(vectors[:, None] - atlas.train(vectors)[None], axis=2)
+    of_train = atlas.train(vectors)
+    apart = np.stack([np.linalg.norm(of_train - one[None], axis=1) for one in vectors])
     train = np.flatnonzero(atlas.of_split("train"))
     apart[train, np.arange(len(train))] = np.inf
     return apart.min(1)

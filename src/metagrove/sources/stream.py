@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
 from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
 from metagrove.sources.source import Source, TaskDraw
@@ -202,8 +202,8 @@ def read_phase(line: str, family_names: Sequence[str]) -> Phase:
     whole_or_part = begin.denominator == 1 or begin < 1
     if not colon or not weights or begin < 0 or not whole_or_part or not min(weights.values()) > 0:
         raise InputError(
-            f"timetable has a line {line!r}: write it like '0: {family_names[0]}', a meta-step or a fraction of the "
-            "budget such as 3/14 before the colon, families after it, a positive weight like *2 behind one if wanted"
+            f"timetable has a line {quoted(line)}: write it like '0: {family_names[0]}', a meta-step or a fraction "
+            "of the budget such as 3/14 before the colon, families after it, a positive weight like *2 behind one"
         )
     return Phase(begin, weights)
 
@@ -220,5 +220,5 @@ def refuse_empty(tasks: TaskDraw, weights: Float[Array, "phases families"], time
     empty = [line for line, lacks in zip(timetable, missing, strict=True) if lacks]
     if empty:
         raise InputError(
-            f"the source has no training task of a family in timetable line {empty[0]!r}: none in {LOOKED_AT}"
+            f"the source has no training task of a family in timetable line {quoted(empty[0])}: none in {LOOKED_AT}"
         )

@@ -7,7 +7,7 @@ import numpy as np
 
 from metagrove.errors import InputError, quoted
 from metagrove.tables.cells import as_days, as_number, days, missing_cells, numbers, texts
-from metagrove.tables.read import Table
+from metagrove.tables.read import LONGEST_NAME, Table
 from metagrove.tables.schema import Column, Kind, Schema
 from metagrove.tables.settings import TableData
 from metagrove.tables.tasks import Roles
@@ -89,7 +89,11 @@ def infer_kind(name: str, tables: Sequence[Table], *, categorical: bool) -> Kind
 def find_categories(name: str, tables: Sequence[Table]) -> tuple[str, ...]:
     """Return the sorted categories of a column."""
     categories = sorted({cell for table in tables for cell in texts(table.columns[name]) if cell is not None})
+    fix = "leave it out (--inputs names the others), or turn it into numbers"
+    if long := [one for one in categories if len(one) > LONGEST_NAME]:
+        raise InputError(
+            f"{tables[0].where}: the column {quoted(name)} has texts that are too long, {quoted(long[0])}: {fix}"
+        )
     if len(categories) > MOST_CATEGORIES:
-        fix = "leave it out (--inputs names the others), or turn it into numbers"
         raise InputError(f"{tables[0].where}: the column {quoted(name)} has {len(categories)} different texts: {fix}")
     return tuple(categories)

@@ -53,7 +53,7 @@ def config_job(label: str, config: Config, folder: Path, command: str) -> TrainJ
         label: The name of the job, for people.
         config: What to train.
         folder: The run folder.
-        command: What is recorded as the command that made the run.
+        command: The command to record in the provenance of the run.
 
     Returns:
         The job.
