@@ -1,16 +1,19 @@
 """LLAMA and PLATIPUS: what they are without their own parts, and their uncertainty against dense posteriors."""
 
+import dataclasses
 import math
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from conftest import TINY_NET
 from rival_parts import KEY, SPEC, assert_trees_close, loss_and_grads
 
 from metagrove import LLAMA, MAML, PLATIPUS, Conv4Net, Functions
+from metagrove.inner import squared_distance
 from metagrove.nets.kfac import kronecker_factors, log_determinant
 from metagrove.nets.mlp import MLP
 from metagrove.rivals.llama import LaplaceNet
@@ -121,6 +124,15 @@ def test_platipus_without_noise_and_gradient_offsets_is_maml(task):
     ours, theirs = (eqx.filter_jit(lambda one, m: one.adapt(m, task.support)[0](task.query.x))(*pair) for pair in (
         (learner, meta), (maml, meta.net)))  # fmt: skip
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_first_order_offsets_change_the_derivative_alone(task):
+    learner = PLATIPUS(net=TINY_NET, initial_rate=0.1)
+    meta = eqx.filter_jit(learner.init)(SPEC, key=KEY)
+    constant = dataclasses.replace(learner, first_order_offsets=True)
+    (loss, grads), (same, others) = loss_and_grads(learner, meta, task), loss_and_grads(constant, meta, task)
+    assert float(loss) == pytest.approx(float(same), rel=1e-5)
+    assert squared_distance(grads.net, others.net) > 1e-4 * optax.tree.norm(grads.net, squared=True)
 
 
 def test_kl_divergence_by_hand():

@@ -1,5 +1,6 @@
 """mAP-DLM, SNAIL, relation networks and the graph, by hand or against slow oracles."""
 
+import dataclasses
 import itertools
 import math
 
@@ -189,7 +190,7 @@ def test_relation_net_refuses_vectors_and_what_is_too_small():
 
 
 def test_rows_of_the_graph_sum_to_one_without_the_diagonal():
-    adjacency = Adjacency(3, (4,), key=KEY)
+    adjacency = Adjacency(3, (4,), nearest=True, key=KEY)
     nodes = jax.random.normal(jax.random.key(1), (2, 4, 3))
     real = jnp.array([[True, True, False, True], [True, True, True, True]])
     edges, _ = eqx.filter_jit(adjacency)(nodes, real)
@@ -237,15 +238,31 @@ def clusters_task(key):
     return Task(unpadded(x[support], y[support]), unpadded(x[query], y[query]), jnp.asarray(0))
 
 
-@pytest.mark.parametrize(
-    "learner",
-    [
-        GNN(net=MLPNet(hidden=(16,), init_sd=0.5), feature_dim=16, edge_dims=(16,), node_dim=8, graph_layers=1),
-        SNAIL(loss=cross_entropy, key_dims=(8, 16), value_dims=(8, 16), filters_per_block=16, input_scale=0.5),
-    ],
-)
+READ_LABELS = [
+    GNN(net=MLPNet(hidden=(16,), init_sd=0.5), feature_dim=16, edge_dims=(16,), node_dim=8, graph_layers=1),
+    SNAIL(loss=cross_entropy, key_dims=(8, 16), value_dims=(8, 16), filters_per_block=16, input_scale=0.5),
+]
+
+
+@pytest.mark.parametrize("learner", READ_LABELS)
+def test_a_nearest_neighbour_start_classifies_before_any_training(learner):
+    keys = jax.random.split(KEY, 50)
+
+    def accuracy(learner):
+        meta = learner.init(Spec((4,), 3), key=KEY)
+        return jax.vmap(lambda key: learner.meta_loss(meta, clusters_task(key), key=key)[1].metrics["accuracy"])(keys)
+
+    nearest, random = (
+        float(jax.jit(accuracy, static_argnums=0)(dataclasses.replace(learner, nearest_init=start)).mean())
+        for start in (True, False)
+    )
+    assert nearest > 60 > 45 > random  # chance is a third
+
+
+@pytest.mark.parametrize("learner", READ_LABELS)
 def test_heads_that_read_labels_learn_to_carry_them(learner):
-    """They start on a plateau at chance, a third: to compare is useless without labels, and labels without it."""
+    """From random weights, a plateau at chance: to compare is useless without labels, and labels without it."""
+    learner = dataclasses.replace(learner, nearest_init=False)
     meta, optimizer = eqx.filter_jit(learner.init)(Spec((4,), 3), key=KEY), optax.adam(0.005)
     params, fixed = eqx.partition(meta, eqx.is_inexact_array)
 
