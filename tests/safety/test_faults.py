@@ -20,7 +20,7 @@ from faults import digest
 from metagrove import compilation_cache, files
 from metagrove.errors import RunError
 from metagrove.paper import tables
-from metagrove.training import folders
+from metagrove.training import checkpoint, folders
 from metagrove.training import loop as train_module
 from metagrove.training.loop import train
 
@@ -93,6 +93,19 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path, monkeypatch):
     with pytest.raises(RunError, match=r"Read-only file system\): choose a writable folder"):
         train(CONFIG, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_weights_that_cannot_be_removed_go_with_the_next_checkpoint(tmp_path, monkeypatch):
+    def full(*args, **how):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    checkpoint.save(tmp_path, "last", {"a": np.zeros(1)}, {})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", full)
+        checkpoint.save(tmp_path, "last", {"a": np.ones(1)}, {})
+    assert checkpoint.load(tmp_path, "last", {"a": np.zeros(1)})[0]["a"] == 1
+    checkpoint.save(tmp_path, "last", {"a": np.full(1, 2.0)}, {})
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1
 
 
 def test_a_clock_set_back_changes_nothing(whole, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ The array file gets a new name each time and the JSON file is replaced last, in 
 any moment leaves the old checkpoint or the new one, never half of one.
 """
 
+import contextlib
 import hashlib
 import math
 import re
@@ -50,7 +51,8 @@ def save(folder: Path, name: str, tree: Any, about: Json) -> None:
     write_json(folder / f"{name}.json", {**head, **about})
     for old in folder.glob(f"{name}-*.safetensors"):
         if old.name != weights:
-            old.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # nothing is lost: the next save removes it
+                old.unlink(missing_ok=True)
 
 
 def load(folder: Path, name: str, like: Any) -> tuple[Any, Json]:
