@@ -14,7 +14,7 @@ from metagrove.tables.tasks import Roles
 
 MOST_CATEGORIES = 100
 """Largest number of categories of a column; more distinct texts suggest an identifier."""
-MOST_INPUTS = 5_000
+MOST_INPUTS = 4_000
 """Most values of an encoded input row; the memory of a training grows with it."""
 
 
