@@ -19,17 +19,16 @@ $(READY): pyproject.toml requirements-dev.lock
 demo: $(READY)  ## find clusters, train HSML on them and MAML, compare them, draw the figures
 	$(BIN)/python -m metagrove demo
 
+LINT := $(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/lint-imports --no-logo --no-cache && $(BIN)/basedpyright
+
 lint: $(READY)  ## formatting, style, types, and the order of packages
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/lint-imports --no-logo --no-cache
-	$(BIN)/basedpyright
+	$(LINT)
 
 # Lint takes one core for some seconds, beside the tests. The tests start many processes that import the same modules:
 # their bytecode is kept, whatever the environment says.
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(READY)  ## everything that must hold
-	$(MAKE) --no-print-directory lint & lint=$$!; \
+	($(LINT)) & lint=$$!; \
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$lint || { echo "lint failed: see above, or make lint" >&2; exit 1; }; exit $$tests
 

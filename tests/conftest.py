@@ -14,9 +14,8 @@ os.environ["XLA_FLAGS"] = " ".join(
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # of scikit-learn's trees: threads that wait for a busy core take its time
+# The threads of scikit-learn's trees take the time of a core that is busy while they wait for it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import jax
 import pytest
