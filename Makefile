@@ -25,14 +25,19 @@ lint: $(READY)  ## formatting, style, types, and the order of packages
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/basedpyright
 
-test: lint  ## everything that must hold
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# Lint takes one core for some seconds, beside the tests. The tests start many processes that import the same modules:
+# their bytecode is kept, whatever the environment says.
+test: export PYTHONDONTWRITEBYTECODE :=
+test: $(READY)  ## everything that must hold
+	$(MAKE) --no-print-directory lint & lint=$$!; \
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	wait $$lint || { echo "lint failed: see above, or make lint" >&2; exit 1; }; exit $$tests
 
 faults: $(READY)  ## fault injection: 200 kills at random times, and death before every write, fsync and rename
 	$(BIN)/python tests/safety/faults.py --kills 200
 
-faults-long: $(READY)  ## the same with 1,000 kills
-	$(BIN)/python tests/safety/faults.py --kills 1000
+faults-long: $(READY)  ## the same with 1,000 kills, written to results/faults.json
+	$(BIN)/python tests/safety/faults.py --kills 1000 --out results/faults.json
 
 bench: $(READY)  ## speed against PyTorch, on the same work in the same run
 	$(PIP) install --quiet --editable ".[bench]"

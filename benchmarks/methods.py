@@ -3,11 +3,11 @@
     python benchmarks/methods.py --out results/benchmark-methods.json
 
 Images are random bytes of 32 × 32 pixels: 4 tasks a meta-step, 5 ways, 1 shot, 15 queries a class, one Conv-4 of 32
-channels (mAP-DLM: 8 ways; Reptile as published: 15 images a class, minibatches of 10). Metric methods and SNAIL are
-also measured with the 64 channels that they were published with, for which their costs were estimated. Methods that do
-not read images are measured on functions, beside MAML on functions. Every row has a process of its own with one thread,
-so that its peak memory is its own, and --workers of them run at a time, each on its own core. CPU seconds are counted,
-and the best of several rounds.
+channels (mAP-DLM: 8 ways; Reptile as published: 15 images a class, minibatches of 10). Some rows are as published, for
+which costs were estimated: metric methods and SNAIL with 64 channels, and the meta-learner LSTM at 84 pixels, beside
+MAML with as many inner steps. Methods that do not read images are measured on functions, beside MAML on functions.
+Every row has a process of its own with one thread, so that its peak memory is its own, and --workers of them run at a
+time, each on its own core. CPU seconds are counted, and the best of several rounds.
 """
 
 import argparse
@@ -52,7 +52,13 @@ ON_IMAGES: dict[str, tuple[str, Settings]] = {
     "meta-lstm": ("meta-lstm", {"inner_steps": 12}),
     "bmaml": ("bmaml", INNER),
     "platipus": ("platipus", INNER),
+    "platipus, first-order offsets": ("platipus", {**INNER, "first_order_offsets": True}),
     "llama": ("llama", INNER),
+}
+LARGE: Settings = {"inner_steps": 12, "size": 84}
+ON_IMAGES |= {
+    "maml, first order, 12 steps, 84 px": ("maml", {**LARGE, "inner_lr": 0.05, "first_order": True}),
+    "meta-lstm, 84 px": ("meta-lstm", LARGE),
 }
 WIDE: Settings = {"filters": 64}
 ON_IMAGES |= {
@@ -78,9 +84,11 @@ ESTIMATES: dict[str, tuple[str, float]] = {
     "snail, 64 channels": ("protonet, 64 channels", 1.5),
     "matching-net-fce, 64 channels": ("protonet, 64 channels", 2.0),
     "platipus": ("maml", 1.4),
+    "platipus, first-order offsets": ("maml", 1.4),
     "reptile, as published": ("maml", 0.6),
     "llama": ("maml", 1.8),
     "meta-lstm": ("maml, first order", 1.0),
+    "meta-lstm, 84 px": ("maml, first order, 12 steps, 84 px", 1.0),
 }
 TOLERANCE = 1.5
 ROUNDS = 3
@@ -95,6 +103,7 @@ def make_steps(row: str) -> Any:
     import jax.numpy as jnp
 
     from metagrove.config.presets import preset
+    from metagrove.sources.episodes import random_episodes
     from metagrove.sources.source import Steady
     from metagrove.training.block import run_block
     from metagrove.training.phases import init_state
@@ -104,7 +113,8 @@ def make_steps(row: str) -> Any:
     if on_images:
         settings = {"meta_batch": TASKS, "task_chunk_size": 1, "filters": FILTERS, "size": SIZE, **own}
         config = preset("images-1shot", learner).with_settings(**settings)
-        tasks = Steady(random_episodes({**EPISODE, **EPISODES.get(row, {})}))
+        episode = {**EPISODE, **EPISODES.get(row, {})}
+        tasks = Steady(random_episodes(CLASSES, IMAGES, settings["size"], **episode))
     else:
         config = preset("toy-5shot", learner).with_settings(**own)
         tasks = config.source.schedule(1)
@@ -117,26 +127,6 @@ def make_steps(row: str) -> Any:
         assert int(jax.block_until_ready(after).step) == count, "a step that was not finite ended the block"
 
     return steps
-
-
-def random_episodes(episode: Settings) -> Any:
-    """Tasks from random images in place of a prepared pool's."""
-    import jax.numpy as jnp
-    import numpy as np
-
-    from metagrove.sources.episodes import Episodes
-
-    images = np.random.default_rng(0).integers(0, 256, (CLASSES * IMAGES, SIZE, SIZE, 3), np.uint8)
-    return Episodes(
-        images=jnp.asarray(images),
-        starts=jnp.arange(CLASSES)[None] * IMAGES,
-        counts=jnp.full((1, CLASSES), IMAGES),
-        weights=jnp.ones(1),
-        numbers=jnp.zeros(1, jnp.int32),
-        most=IMAGES,
-        augment=False,
-        **episode,
-    )
 
 
 def measure_here(row: str) -> None:

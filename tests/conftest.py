@@ -1,5 +1,7 @@
 """Every test runs with shape annotations checked (see pyproject), warnings as errors and rank promotion forbidden."""
 
+import contextlib
+import ctypes
 import gc
 import os
 from pathlib import Path
@@ -12,6 +14,9 @@ os.environ["XLA_FLAGS"] = " ".join(
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # of scikit-learn's trees: threads that wait for a busy core take its time
 
 import jax
 import pytest
@@ -116,6 +121,14 @@ TINY_TRAINING = Training(
 TINY = Config(Functions(), LEARNERS["hsml-gru"], TINY_TRAINING)
 
 
+LONG = ("test_pool", "test_processes", "test_faults", "test_bulk", "test_devices", "test_wheel", "test_examples")
+"""Files of a few long tests: begun first, so that no worker waits for another at the end."""
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.stem not in LONG)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def forget_compiled_functions():
     """After a file, if they have become many: out of memory mappings, the compiler crashes."""
@@ -123,6 +136,8 @@ def forget_compiled_functions():
     if many_mappings():
         jax.clear_caches()
         gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # of glibc: what is free goes back to the system
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def many_mappings():

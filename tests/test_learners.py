@@ -11,12 +11,12 @@ from conftest import LEARNERS
 
 from metagrove import Functions, Scratch, Spec
 from metagrove.config.config import Config, Training
-from metagrove.learner import after_each_step
 from metagrove.losses import mse
 from metagrove.outer import meta_gradient
 from metagrove.task import Examples, unpadded
 from metagrove.training.block import run_block
 from metagrove.training.phases import init_state
+from metagrove.training.scores import after_each_step
 
 SOURCE = Functions(min_shots=2)
 

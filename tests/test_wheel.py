@@ -1,5 +1,6 @@
 """The wheel, built and installed in a clean environment outside the repository, uses a shipped model."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -46,11 +47,11 @@ def test_wheel_works_in_a_clean_environment(tmp_path):
         assert f"metagrove/models/{model}/run.json" in names
     assert "metagrove/py.typed" in names
     python = install(wheel, tmp_path / "env")
-    done = subprocess.run([python, "-c", SCRIPT], check=True, cwd=tmp_path, capture_output=True, text=True)
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    how = {"check": True, "cwd": tmp_path, "capture_output": True, "text": True, "env": clean}
+    done = subprocess.run([python, "-c", SCRIPT], **how)
     where, prediction, *_ = done.stdout.split()
     assert str(tmp_path) in where
     assert abs(float(prediction) - 3.0) < 0.3  # y = 2x + 1
-    shown = subprocess.run(
-        [python, "-m", "metagrove", "list"], check=True, cwd=tmp_path, capture_output=True, text=True
-    )
+    shown = subprocess.run([python, "-m", "metagrove", "list"], **how)
     assert "toy-10shot-best" in shown.stdout

@@ -31,7 +31,7 @@ def enable_compilation_cache() -> None:
 
 
 def remove_damaged_entries() -> None:
-    """From now on, remove an entry of the cache that cannot be read, so that it is compiled and written anew.
+    """Make JAX remove a cache entry that cannot be read, so that it is compiled and written again.
 
     JAX itself warns of such an entry at every start and never replaces it.
     """

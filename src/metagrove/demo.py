@@ -23,9 +23,9 @@ meta-steps each. About a minute in all."""
 AGREEMENT = """
 What the tree of HSML is. NMI is the agreement with the families (1: the same partition, 0: independent):"""
 NEXT = """
-What you saw: MAML starts every task from the same place. HSML first finds the task's place in its tree, by the evidence
-of its 5 points under each cluster's prior over functions, and starts from there. With another task's place its error is
-far larger: the tree matters. The released model, of the same kind, had 50,000 meta-steps.
+What you saw: MAML starts every task from the same initialisation. HSML first places the task in its tree, by the
+evidence of its 5 points under each cluster's prior over functions, and starts from there. With another
+task's place its error is far larger: the tree matters. The released model, of the same kind, had 50,000 meta-steps.
 
 Next (after `. .venv/bin/activate`, if you came here by `make demo`)
   metagrove list                           presets, learners, released models

@@ -26,7 +26,7 @@ HEARTBEAT_SECONDS = 20
 
 
 class LostProcessError(RunError):
-    """Another process of the training has ended before its time."""
+    """Another process of the training has ended unexpectedly."""
 
 
 # Before JAX starts its backend
@@ -102,14 +102,14 @@ def any_process(flag: bool) -> bool:
 
 @contextlib.contextmanager
 def lost_process_as_error() -> Iterator[None]:
-    """Within, an exchange that fails since another process is gone raises a `LostProcessError`."""
+    """Raise a `LostProcessError` if an exchange fails because another process is gone."""
     try:
         yield
     except (jax.errors.JaxRuntimeError, ValueError) as error:
         if jax.process_count() == 1 or not (isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)):
             raise
         raise LostProcessError(
-            "another process of the training has ended: the last checkpoint is kept, start all with --resume to go on"
+            "another process of the training has ended: restart all processes with --resume"
         ) from error
 
 

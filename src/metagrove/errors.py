@@ -9,7 +9,7 @@ import unicodedata
 __all__ = ["STOPPED", "DivergedError", "InputError", "MetagroveError", "RunError", "quoted", "visible"]
 
 REVERSING = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Characters that set the direction of text, so that it reads otherwise than it is."""
+"""Characters that change the direction of text, so that it is displayed in another order."""
 LONGEST_QUOTE = 80
 """Characters of a cell or a name that a message quotes at most."""
 

@@ -29,7 +29,7 @@ except ImportError:  # Windows
     fcntl = None
 
 FORMAT = 2
-"""Raised when a file written by this version cannot be read by the one before; older formats are migrated."""
+"""Format number, increased when the previous version cannot read new files; older formats are migrated."""
 
 TEMPORARY = ".tmp"
 """Ending of temporary files and folders, whose names begin with a dot."""
@@ -83,7 +83,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_plain(path: Path, *, most: int, size: int | None = None) -> bytes:
-    """Read a file that may come from a stranger: a regular file of limited size, no device and no pipe.
+    """Read a file that may be untrusted: a regular file of limited size, not a device or a pipe.
 
     Args:
         path: The file; a symbolic link must stay within its folder.
@@ -255,7 +255,7 @@ def _at(data: Any, path: str) -> Any:
 
 
 def _null_is_nan(hint: Any, data: Any, where: str) -> list[str] | None:
-    """In a record null stands for NaN."""
+    """In a record, null denotes NaN."""
     del where
     return [] if data is None and hint is float else None
 

@@ -29,6 +29,8 @@ __all__ = ["GradientLearner", "UpdateRule", "adapt_net", "descend", "trainable_m
 
 Params = Any
 UpdateRule = optax.GradientTransformation
+Carry = tuple[Params, Any]
+"""Parameters and the state of the update rule."""
 MAX_UNROLLED_STEPS = 3
 """Up to this many steps are unrolled, more are a compiled loop. Unrolling makes BMAML about 1.8 times as fast; it does
 not change the speed of MAML with five steps."""
@@ -66,33 +68,34 @@ def descend(
     Returns:
         The last parameters θᵏ, and the path θ⁰ ... θᵏ stacked along a new first axis.
     """
-
     rule = optax.with_extra_args_support(rule)
 
-    def update(carry: tuple[Params, Any], batch: Any) -> tuple[Params, Any]:
+    def update(carry: Carry, batch: Any) -> Carry:
         params, rule_state = carry
         loss, grads = jax.value_and_grad(loss_fn)(params, *(() if batches is None else (batch,)))
         loss, grads = jax.lax.stop_gradient((loss, grads)) if first_order else (loss, grads)
         updates, rule_state = rule.update(grads, rule_state, params, value=loss)
         return optax.apply_updates(params, updates), rule_state
 
-    def step(carry: tuple[Params, Any], batch: Any) -> tuple[tuple[Params, Any], Params]:
-        many = updates_per_step > 1
-        again = lambda _, carry: update(carry, batch)  # noqa: E731
-        carry = jax.lax.fori_loop(0, updates_per_step, again, carry) if many else update(carry, batch)
+    def step(carry: Carry, batch: Any) -> tuple[Carry, Params]:
+        if updates_per_step == 1:
+            carry = update(carry, batch)
+        else:
+            carry = jax.lax.fori_loop(0, updates_per_step, lambda _, carry: update(carry, batch), carry)
         return carry, carry[0]
 
-    step = jax.checkpoint(step) if recompute else step
-    carry = params, rule.init(params)
-    if 0 < steps <= MAX_UNROLLED_STEPS:
-        visited = [params]
-        for number in range(steps):
-            carry, params = step(carry, jax.tree.map(lambda leaf, i=number: leaf[i], batches))
-            visited.append(params)
-        return params, jax.tree.map(lambda *each: jnp.stack(each), *visited)
-    (last, _), later = jax.lax.scan(step, carry, batches, length=steps)
-    path = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), params, later)
-    return last, path
+    scan = unrolled if 0 < steps <= MAX_UNROLLED_STEPS else jax.lax.scan
+    (last, _), later = scan(jax.checkpoint(step) if recompute else step, (params, rule.init(params)), batches, steps)
+    return last, jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), params, later)
+
+
+def unrolled(step: Callable[[Carry, Any], tuple[Carry, Params]], carry: Carry, batches: Any, steps: int) -> Any:
+    """`jax.lax.scan` without a compiled loop."""
+    visited = []
+    for i in range(steps):
+        carry, params = step(carry, jax.tree.map(lambda leaf, i=i: leaf[i], batches))
+        visited.append(params)
+    return carry, jax.tree.map(lambda *each: jnp.stack(each), *visited)
 
 
 def adapt_net(
@@ -171,7 +174,7 @@ class GradientLearner(Learner):
     first_order: bool = False
     """Use first-order meta-gradients, without second derivatives."""
     recompute_inner_steps: bool = False
-    """Compute the inner steps again in the backward pass instead of keeping them: less memory, more time."""
+    """Recompute inner steps in the backward pass instead of storing them: less memory, more time."""
     adapts: Literal["all", "head", "body"] = "all"
     """Parameters that the inner steps adapt: all, only the last layer (ANIL), or all but the last layer (BOIL)."""
     head: Literal["learned", "prototypes"] = "learned"
@@ -183,7 +186,7 @@ class GradientLearner(Learner):
     """Learn a factor of the inner learning rate for each layer."""
 
     takes: ClassVar[tuple[str, ...]] = ("adapts", "head", "layer_rates")
-    """Those of these options that the method can use."""
+    """The options above that the method supports."""
 
     def validation_errors(self) -> list[str]:
         """List the problems of the settings, one line each.

@@ -20,17 +20,17 @@ def set_verbosity(*, quiet: bool = False, verbose: bool = False) -> None:
 
 
 def is_quiet() -> bool:
-    """Whether notes are left out."""
+    """Whether notes are suppressed."""
     return LOGGER.level >= logging.WARNING
 
 
 def is_verbose() -> bool:
-    """Whether details are told as well."""
+    """Whether details are printed."""
     return 0 < LOGGER.level <= logging.DEBUG
 
 
 def note(line: str) -> None:
-    """Print a line to standard error, unless notes are left out."""
+    """Print a line to standard error, unless notes are suppressed."""
     if not is_quiet():
         with contextlib.suppress(OSError):  # a closed or full standard error does not end a training
             print(visible(line), file=sys.stderr, flush=True)

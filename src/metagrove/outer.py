@@ -134,18 +134,24 @@ def block_gradient_fn(
 
         @eqx.filter_value_and_grad(has_aux=True)
         def mean_loss(trained: Meta) -> tuple[Array, dict[str, Array]]:
-            meta = eqx.combine(trained, fixed)
-
-            def one(task: Task, key: PRNGKeyArray) -> tuple[Array, dict[str, Array]]:
-                return learner.phase_loss(loss, meta, task, key=key, progress=progress)
-
-            losses, metrics = over_tasks(one, tasks, keys)
+            losses, metrics = losses_of(learner, eqx.combine(trained, fixed), tasks, keys, loss, progress)
             return cut.mean(losses, i), {name: cut.mean(values, i) for name, values in metrics.items()}
 
         (value, metrics), grads = mean_loss(trained)
         return value, metrics, eqx.combine(grads, zeros)
 
     return gradient
+
+
+def losses_of(
+    learner: Learner, meta: Meta, tasks: Task, keys: Array, loss: str, progress: Array | float
+) -> tuple[Array, dict[str, Array]]:
+    """The loss of each task of a batch, and the learner's metrics."""
+
+    def one(task: Task, key: PRNGKeyArray) -> tuple[Array, dict[str, Array]]:
+        return learner.phase_loss(loss, meta, task, key=key, progress=progress)
+
+    return over_tasks(one, tasks, keys)
 
 
 def task_keys(key: PRNGKeyArray, num_tasks: int) -> Key[Array, " n"]:

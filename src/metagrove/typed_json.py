@@ -14,7 +14,7 @@ from typing import Any
 
 from metagrove.errors import RunError, quoted
 
-__all__ = ["fields_of", "hints_of", "parse_json", "path_to", "raise_type_errors", "shown", "type_errors"]
+__all__ = ["fields_of", "hints_of", "listed", "parse_json", "path_to", "raise_type_errors", "shown", "type_errors"]
 
 MAX_DEPTH = 64
 """Deepest nesting of lists and objects in a file."""
@@ -178,7 +178,12 @@ def shown(data: Any) -> str:
 
 
 def raise_type_errors(problems: Sequence[str], file: object) -> None:
-    """Raise a RunError that names the problems of a file, the first ten of them in full."""
+    """Raise a RunError that names the problems of a file."""
     if problems:
-        more = f"; and {len(problems) - 10} more" if len(problems) > 10 else ""
-        raise RunError(f"{file} cannot be used: {'; '.join(problems[:10])}{more}")
+        raise RunError(f"{file} cannot be used: {listed(problems)}")
+
+
+def listed(problems: Sequence[str]) -> str:
+    """The problems of a file in a message: the first ten of them."""
+    more = f"; and {len(problems) - 10} more" if len(problems) > 10 else ""
+    return "; ".join(problems[:10]) + more

@@ -14,6 +14,7 @@ from metagrove.config.encoding import from_json, to_json
 from metagrove.config.migrate import array_names_of_format_1, migrate
 from metagrove.errors import InputError
 from metagrove.keys import key_for
+from metagrove.tables.schema import Schema, migrate_schema
 from metagrove.training import checkpoint
 
 HSML_0_1 = {
@@ -131,3 +132,15 @@ def test_a_folder_of_version_0_1_loads_with_every_array_in_its_place(folder):
     for name, leaf in checkpoint.named_leaves(fresh).items():
         np.testing.assert_array_equal(checkpoint.named_leaves(run.meta)[name], leaf)
     assert run.adapt([0.0, 1.0], [1.0, 2.0]).predict([0.5]).shape == (1, 1)
+
+
+def test_the_schema_of_tables_has_the_present_names():
+    """Before version 0.2, the standard deviation of a column was `sd`, in run folders and in fitted tasks."""
+    column = {"name": "x", "kind": "number", "mean": 2.0, "categories": [], "indicator": False}
+    stored = {"inputs": [{**column, "sd": 3.0}], "targets": [{**column, "sd": 4.0}], "fill_missing": False}
+    source = {"name": "tables", "tasks": "t.csv", "target": ["x"], "shots": 5, "schema": stored}
+    for file_format in (1, 2):
+        moved = migrate({"source": source}, file_format)["source"]["schema"]
+        schema = Schema.from_json(moved)
+        assert (schema.inputs[0].std, schema.targets[0].std) == (3.0, 4.0)
+        assert migrate_schema(schema.to_json()) == schema.to_json()

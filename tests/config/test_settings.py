@@ -126,7 +126,7 @@ def test_another_package_provides_a_learner(plugin, tmp_path, capsys):
 
 def test_a_name_that_is_taken_is_refused(plugin, monkeypatch):
     monkeypatch.setitem(registry.BUILT_IN["learner"], "doubled", mg.MAML)
-    with pytest.raises(InputError, match="which there is already"):
+    with pytest.raises(InputError, match="which already exists"):
         registry.classes("learner")
 
 

@@ -173,7 +173,7 @@ def test_a_task_of_one_example_has_no_halves(start):
 
 def test_tasks_that_are_all_alike_have_no_clusters(start):
     embeddings = SplitHalfEmbeddings(*jnp.ones((3, 5, 4)), both_halves=jnp.ones(5, bool))
-    with pytest.raises(InputError, match="nothing that tells tasks apart"):
+    with pytest.raises(InputError, match="no signal that distinguishes tasks"):
         find_clusters(start.meta.cluster, embeddings, key=jax.random.key(0))
 
 

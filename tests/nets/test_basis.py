@@ -1,5 +1,6 @@
 """Features against NumPy and SciPy, and inputs that are easily mishandled."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +21,8 @@ def basis(kind, rows=ROWS):
 @pytest.mark.parametrize("kind", BASES)
 def test_a_constant_first_and_as_many_features_as_said(kind):
     phi = basis(kind)
-    features = phi(jnp.asarray(ROWS, jnp.float32))
+    assert eqx.filter_eval_shape(basis, kind).num_features == phi.num_features  # as a run is loaded
+    features = eqx.filter_jit(phi)(jnp.asarray(ROWS, jnp.float32))
     assert features.shape == (200, COUNTS[kind]) == (200, phi.num_features)
     np.testing.assert_array_equal(features[:, 0], 1)
     assert np.linalg.matrix_rank(np.asarray(features, np.float64)) == COUNTS[kind]
@@ -52,8 +54,8 @@ def test_splines_hold_every_natural_cubic_spline_on_their_knots():
 def test_inputs_that_do_not_vary_give_finite_features(kind, rows):
     phi = basis(kind, rows)
     x = jnp.asarray(np.concatenate([rows, rows + 1]), jnp.float32)
-    assert np.isfinite(phi(x)).all()
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(jax.grad(lambda phi: phi(x).sum())(phi)))
+    features, grads = jax.jit(lambda phi: (phi(x), jax.grad(lambda phi: phi(x).sum())(phi)))(phi)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((features, grads)))
 
 
 @pytest.mark.parametrize("rows", [np.zeros((0, 1)), np.array([[np.nan]])])

@@ -47,8 +47,16 @@ def proto(learner=MAML, **settings):
     return learner(**{**COMMON, "head": "prototypes", **settings})
 
 
-def started(learner, seed=1):
-    return learner.init(SPEC, key=jax.random.key(seed))
+gradient = eqx.filter_jit(meta_gradient)
+
+
+def started(learner):
+    return eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(1))
+
+
+@eqx.filter_jit
+def adapt(learner, meta, support, steps=None):
+    return learner.adapt(meta, support, steps=steps)
 
 
 def distances(features, centers):
@@ -58,7 +66,7 @@ def distances(features, centers):
 def test_the_head_is_the_softmax_of_scaled_distances_to_class_means():
     learner = proto(inner_steps=0)
     net = eqx.tree_at(lambda net: net.log_scale, started(learner), jnp.log(0.7))
-    predictor, _ = learner.adapt(net, pad_rows(SUPPORT, 8))
+    predictor, _ = adapt(learner, net, pad_rows(SUPPORT, 8))
     support, query = (np.asarray(net.features(rows.x)) for rows in (SUPPORT, QUERY))
     labels = np.asarray(SUPPORT.y).argmax(1)
     centers = np.stack([support[labels == k].mean(0) for k in range(3)])
@@ -72,10 +80,10 @@ def test_the_head_is_the_softmax_of_scaled_distances_to_class_means():
 def test_an_absent_class_is_never_predicted_and_gives_finite_gradients():
     two = unpadded(SUPPORT.x[:4], SUPPORT.y[:4])
     learner = proto()
-    predictor, _ = learner.adapt(started(learner), two)
+    predictor, _ = adapt(learner, started(learner), two)
     assert float(jnp.exp(predictor(QUERY.x))[:, 2].max()) == 0
     tasks = jax.tree.map(lambda leaf: leaf[None], Task(two, examples(1, [0, 1]), TASK.family))
-    _, _, grads = meta_gradient(learner, started(learner), tasks, key=jax.random.key(0))
+    _, _, grads = gradient(learner, started(learner), tasks, key=jax.random.key(0))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
 
 
@@ -101,7 +109,7 @@ def test_gradients_flow_through_the_head_to_body_and_scale():
 def test_steps_change_the_head_from_its_prototypes_and_leave_the_scale():
     learner = proto()
     net = started(learner)
-    predictor, info = learner.adapt(net, SUPPORT, steps=3)
+    predictor, info = adapt(learner, net, SUPPORT, steps=3)
     first = jax.tree.map(lambda leaf: leaf[0] if eqx.is_inexact_array(leaf) else leaf, info.path)
     for at_start, now in zip(first.head, start_head(net, SUPPORT).head, strict=True):
         np.testing.assert_array_equal(at_start, now)
@@ -123,7 +131,7 @@ ADAPTING = [
 def test_what_inner_steps_adapt(learner, adapts):
     learner = dataclasses.replace(learner, adapts=adapts)
     assert learner.validation_errors() == []
-    _, info = learner.adapt(started(learner), SUPPORT, steps=1)
+    _, info = adapt(learner, started(learner), SUPPORT, steps=1)
     net = info.path.net if hasattr(info.path, "codes") else info.path
     net = net.net if isinstance(net, FewShotNet) else net
     moved = [not np.array_equal(path[0], path[1]) for path in (*net.weights, *net.biases)]
@@ -136,7 +144,7 @@ def test_rates_of_layers_multiply_the_inner_learning_rate():
     net = started(learner)
 
     def after(learner, net):
-        adapted = learner.adapt(net, SUPPORT, steps=2)[0]
+        adapted = adapt(learner, net, SUPPORT, steps=2)[0]
         return jax.tree.leaves(adapted.net if isinstance(adapted, FewShotNet) else adapted)
 
     for log_rates, same in (
@@ -147,7 +155,7 @@ def test_rates_of_layers_multiply_the_inner_learning_rate():
         rated = eqx.tree_at(lambda net: net.log_rates, net, log_rates)
         pairs = zip(after(learner, rated), after(same, net.net), strict=True)
         assert all(np.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in pairs)
-    _, _, grads = meta_gradient(learner, net, TASKS, key=jax.random.key(0))
+    _, _, grads = gradient(learner, net, TASKS, key=jax.random.key(0))
     assert np.abs(grads.log_rates).min() > 0
 
 
@@ -156,7 +164,8 @@ def test_attention_starts_as_class_means_and_ignores_absent_classes():
     centers, known = jax.random.normal(jax.random.key(1), (4, 6)), jnp.array([True, True, True, False])
     np.testing.assert_array_equal(attention(centers, known), centers)
     weight = jax.random.normal(jax.random.key(2), (6, 6))
-    attention = eqx.tree_at(lambda one: one.mix.weight, attention, weight)
+    layer = eqx.tree_at(lambda one: one.mix.weight, attention, weight)
+    attention = eqx.filter_jit(layer)
     found = attention(centers, known)
     assert np.abs(found - centers)[:3].min() > 0
     np.testing.assert_array_equal(found[3], centers[3])
@@ -164,8 +173,8 @@ def test_attention_starts_as_class_means_and_ignores_absent_classes():
     np.testing.assert_allclose(other[:3], found[:3], rtol=1e-5)
     order = jnp.array([2, 0, 1, 3])
     np.testing.assert_allclose(attention(centers[order], known), found[order], rtol=1e-4, atol=1e-5)
-    rows = jax.vmap(attention.norm)(centers)[:3]
-    query, key, value = np.split(np.asarray(attention.query_key_value(rows)), 3, axis=1)
+    rows = jax.jit(jax.vmap(layer.norm))(centers)[:3]
+    query, key, value = np.split(np.asarray(layer.query_key_value(rows)), 3, axis=1)
     by_hand = np.asarray(jax.nn.softmax(query @ key.T / np.sqrt(6))) @ value @ np.asarray(weight)
     np.testing.assert_allclose(found[:3], centers[:3] + by_hand, rtol=1e-4, atol=1e-4)
 
@@ -174,11 +183,11 @@ def test_attention_starts_as_class_means_and_ignores_absent_classes():
 def test_attention_serves_prototype_heads_and_protonet(learner):
     plain = dataclasses.replace(learner, set_attention=False)
     meta, key = started(learner), jax.random.key(0)
-    loss, _, _ = meta_gradient(learner, meta, TASKS, key=key)
-    np.testing.assert_allclose(loss, meta_gradient(plain, started(plain), TASKS, key=key)[0], rtol=1e-5)
+    loss, _, _ = gradient(learner, meta, TASKS, key=key)
+    np.testing.assert_allclose(loss, gradient(plain, started(plain), TASKS, key=key)[0], rtol=1e-5)
     mix = jax.random.normal(key, meta.attention.mix.weight.shape)
     meta = eqx.tree_at(lambda meta: meta.attention.mix.weight, meta, mix)
-    other, _, grads = meta_gradient(learner, meta, TASKS, key=key)
+    other, _, grads = gradient(learner, meta, TASKS, key=key)
     assert abs(float(other - loss)) > 1e-4
     assert np.abs(grads.attention.query_key_value.weight).max() > 0
 
@@ -231,10 +240,10 @@ OPTIONAL = [
 @pytest.mark.parametrize("learner", OPTIONAL, ids=lambda learner: type(learner).__name__)
 def test_other_learners_take_the_head_too(learner):
     assert learner.validation_errors() == []
-    loss, _, grads = meta_gradient(learner, started(learner), TASKS, key=jax.random.key(0))
+    loss, _, grads = gradient(learner, started(learner), TASKS, key=jax.random.key(0))
     assert np.isfinite(loss)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
-    assert learner.adapt(started(learner), SUPPORT, steps=0)[0](QUERY.x).shape == (4, 3)
+    assert adapt(learner, started(learner), SUPPORT, steps=0)[0](QUERY.x).shape == (4, 3)
 
 
 IMAGE = {**COMMON, "net": Conv4Net(filters=3, blocks=2), "inner_steps": 2}
@@ -252,9 +261,9 @@ RECORDED = {  # by the version before these options: checksum of the first meta-
 @pytest.mark.parametrize("name", RECORDED)
 def test_without_options_results_are_what_they_were(name):
     learner, checksum, recorded = RECORDED[name]
-    meta = learner.init(IMAGES, key=jax.random.key(1))
+    meta = learner.init(IMAGES, key=jax.random.key(1))  # as recorded: compiled as a whole, it rounds otherwise
     arrays = jax.tree.leaves(eqx.filter(meta, eqx.is_inexact_array))
     task = Task(SUPPORT_IMAGES, examples(1, [0, 1, 2], IMAGES), jnp.zeros((), int))
-    loss, _, _ = meta_gradient(learner, meta, jax.tree.map(lambda a: a[None], task), key=jax.random.key(2))
+    loss, _, _ = gradient(learner, meta, jax.tree.map(lambda a: a[None], task), key=jax.random.key(2))
     assert hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in arrays)).hexdigest()[:16] == checksum
     np.testing.assert_allclose(loss, recorded, rtol=1e-5)  # rounding differs between processors

@@ -241,7 +241,7 @@ def test_a_run_is_not_resumed_with_another_table(folder, tmp_path, capsys):
     other = write(tmp_path / "sensors.csv", sensors(seed=1))
     args = ["train", "own", *asked(other, clusters=(2, 1), **SMALL), "--first-order", "--resume"]
     assert main([*args, "--out", str(tmp_path / "run")]) == 2
-    assert "was begun with other settings" in capsys.readouterr().err
+    assert "was started with other settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,37 +1,29 @@
 """LLAMA and PLATIPUS: what they are without their own parts, and their uncertainty against dense posteriors."""
 
+import dataclasses
 import math
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from conftest import TINY_NET
+from rival_parts import KEY, SPEC, assert_trees_close, loss_and_grads
 
 from metagrove import LLAMA, MAML, PLATIPUS, Conv4Net, Functions
+from metagrove.inner import squared_distance
 from metagrove.nets.kfac import kronecker_factors, log_determinant
 from metagrove.nets.mlp import MLP
 from metagrove.rivals.llama import LaplaceNet
 from metagrove.rivals.platipus import kl_divergence
 from metagrove.task import Examples, Spec, unpadded
 
-SPEC = Functions().spec
-KEY = jax.random.key(0)
-
 
 @pytest.fixture(scope="module")
 def task():
     return Functions().sample(jax.random.key(1))
-
-
-def loss_and_grads(learner, meta, task):
-    fn = eqx.filter_value_and_grad(lambda meta: learner.meta_loss(meta, task, key=jax.random.key(2))[0])
-    return eqx.filter_jit(fn)(meta)
-
-
-def assert_trees_close(ours, theirs):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, theirs)
 
 
 # LLAMA
@@ -132,6 +124,15 @@ def test_platipus_without_noise_and_gradient_offsets_is_maml(task):
     ours, theirs = (eqx.filter_jit(lambda one, m: one.adapt(m, task.support)[0](task.query.x))(*pair) for pair in (
         (learner, meta), (maml, meta.net)))  # fmt: skip
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_first_order_offsets_change_the_derivative_alone(task):
+    learner = PLATIPUS(net=TINY_NET, initial_rate=0.1)
+    meta = eqx.filter_jit(learner.init)(SPEC, key=KEY)
+    constant = dataclasses.replace(learner, first_order_offsets=True)
+    (loss, grads), (same, others) = loss_and_grads(learner, meta, task), loss_and_grads(constant, meta, task)
+    assert float(loss) == pytest.approx(float(same), rel=1e-5)
+    assert squared_distance(grads.net, others.net) > 1e-4 * optax.tree.norm(grads.net, squared=True)
 
 
 def test_kl_divergence_by_hand():

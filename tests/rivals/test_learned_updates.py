@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import TINY_NET
+from rival_parts import KEY, SPEC, assert_trees_close, loss_and_grads
 
 from metagrove import MAML, Functions, MetaLSTM, Reptile
 from metagrove.config.config import Training
@@ -15,22 +16,10 @@ from metagrove.rivals.meta_lstm import prep
 from metagrove.rivals.reptile import draw_batches
 from metagrove.task import Examples, join
 
-SPEC = Functions().spec
-KEY = jax.random.key(0)
-
 
 @pytest.fixture(scope="module")
 def task():
     return Functions().sample(jax.random.key(1))
-
-
-def loss_and_grads(learner, meta, task):
-    fn = eqx.filter_value_and_grad(lambda meta: learner.meta_loss(meta, task, key=jax.random.key(2))[0])
-    return eqx.filter_jit(fn)(meta)
-
-
-def assert_trees_close(ours, theirs):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, theirs)
 
 
 # Meta-learner LSTM

@@ -1,5 +1,6 @@
 """mAP-DLM, SNAIL, relation networks and the graph, by hand or against slow oracles."""
 
+import dataclasses
 import itertools
 import math
 
@@ -10,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 from conftest import LEARNERS
+from rival_parts import KEY, SPEC
 
 from metagrove import GNN, SNAIL, Conv4Net, Functions, MLPNet, RelationNet
 from metagrove.errors import InputError
@@ -20,8 +22,7 @@ from metagrove.rivals.gnn import Adjacency
 from metagrove.rivals.map_dlm import augmented_ranking, average_precisions, direct_loss
 from metagrove.task import Spec, Task, unpadded
 
-SPEC = Functions().spec
-KEY = jax.random.key(0)
+ranking = eqx.filter_jit(augmented_ranking)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def test_the_augmented_ranking_is_the_best_of_all(seed, perturbation):
         return score_of(y, positives, negatives) + perturbation * (1 - precision_of(y))
 
     padded = (np.append(part, [-1e9] * 2).astype(np.float32) for part in (positives, negatives))
-    found = np.array(augmented_ranking(*map(jnp.asarray, padded), jnp.asarray(2), jnp.asarray(3), perturbation))
+    found = np.array(ranking(*map(jnp.asarray, padded), jnp.asarray(2), jnp.asarray(3), perturbation))
     assert objective(found[:2, :3]) == pytest.approx(max(map(objective, rankings)), rel=1e-5)
 
 
@@ -113,10 +114,10 @@ def test_snail_answers_as_if_each_query_were_the_last_row(task):
     learner = LEARNERS["snail"]
     meta = eqx.filter_jit(learner.init)(SPEC, key=KEY)
     key = jax.random.key(5)
-    answers = learner.adapt(meta, task.support, key=key)[0](task.query.x)
+    answers = eqx.filter_jit(lambda meta: learner.adapt(meta, task.support, key=key)[0](task.query.x))(meta)
     (order,) = np.array(row_orders(task.support, 1, key=key))
     rows = np.concatenate([task.support.x, task.support.y], axis=1)[order] * learner.input_scale
-    queries = np.array([[float(x[0]) * learner.input_scale, 0.0] for x in task.query.x])
+    queries = np.array([[float(x[0]) * learner.input_scale, 0.0] for x in np.asarray(task.query.x)])
     slow = [slow_snail(meta, rows, query) for query in queries]
     np.testing.assert_allclose(answers, np.stack([answer for answer, _ in slow]), rtol=1e-3, atol=1e-5)
     np.testing.assert_array_equal(slow[0][1], slow[-1][1])
@@ -124,7 +125,7 @@ def test_snail_answers_as_if_each_query_were_the_last_row(task):
 
 def test_snail_settings_that_cannot_work_are_named():
     wrong = SNAIL(key_dims=(3,), value_dims=(3, 2)).validation_errors()
-    assert wrong == ["key_dims and value_dims must be equally many, got (3,) and (3, 2)"]
+    assert wrong == ["key_dims and value_dims must have the same length, got (3,) and (3, 2)"]
 
 
 # Relation net and the graph
@@ -133,42 +134,51 @@ IMAGES = jax.random.uniform(jax.random.key(7), (10, 8, 8, 3))
 SUPPORT = unpadded(IMAGES[:6], jnp.eye(3)[jnp.array([0, 1, 2, 0, 1, 2])])
 
 
-def permuted_answers(learner):
+@pytest.fixture(scope="module")
+def relation_net():
+    """A small relation net and its first meta-parameters."""
+    learner = RelationNet(filters=4)
+    return learner, eqx.filter_jit(learner.init)(Spec((8, 8, 3), 3), key=KEY)
+
+
+@eqx.filter_jit
+def relation_scores(learner, meta, support, x):
+    return learner.adapt(meta, support)[0].scores(x)
+
+
+def permuted_answers(learner, meta):
     """Answers for four queries, and those after the classes have been renamed."""
-    meta = eqx.filter_jit(learner.init)(Spec((8, 8, 3), 3), key=KEY)
     order = jnp.array([2, 0, 1])
     answer = eqx.filter_jit(lambda meta, support: learner.adapt(meta, support)[0](IMAGES[6:]))
-    return meta, answer(meta, SUPPORT), answer(meta, unpadded(SUPPORT.x, SUPPORT.y[:, order])), order
+    return answer(meta, SUPPORT), answer(meta, unpadded(SUPPORT.x, SUPPORT.y[:, order])), order
 
 
-def test_relation_nets_answer_permutes_with_the_classes():
-    learner = RelationNet(filters=4)
-    meta, answers, renamed, order = permuted_answers(learner)
+def test_relation_nets_answer_permutes_with_the_classes(relation_net):
+    learner, meta = relation_net
+    answers, renamed, order = permuted_answers(learner, meta)
     np.testing.assert_allclose(renamed, answers[:, order], rtol=1e-4, atol=1e-5)
     assert np.ptp(np.array(answers)) > 1e-6
-    scores = learner.adapt(meta, SUPPORT)[0].scores(IMAGES[6:])
+    scores = np.asarray(relation_scores(learner, meta, SUPPORT, IMAGES[6:]))
     assert scores.shape == (4, 3)
     assert ((scores > 0) & (scores < 1)).all()
     np.testing.assert_allclose(np.exp(answers), scores / scores.sum(1, keepdims=True), rtol=1e-3)
 
 
-def test_relation_scores_of_a_pair_equal_those_of_the_concatenated_maps():
+def test_relation_scores_of_a_pair_equal_those_of_the_concatenated_maps(relation_net):
     """The kernel on [m; f] is the sum of two kernels."""
-    learner = RelationNet(filters=4)
-    meta = eqx.filter_jit(learner.init)(Spec((8, 8, 3), 3), key=KEY)
-    maps, _ = meta.embed(IMAGES, jnp.ones(10, bool))
+    _, meta = relation_net
+    maps, _ = eqx.filter_jit(meta.embed)(IMAGES, jnp.ones(10, bool))
     pair = jnp.concatenate([maps[:1], maps[1:2]], axis=-1)
     halves = jnp.split(meta.pair_kernels[0], 2, axis=2)
     both = meta.convolve(maps[:1], halves[0], True) + meta.convolve(maps[1:2], halves[1], True)
     np.testing.assert_allclose(both, meta.convolve(pair, meta.pair_kernels[0], True), rtol=1e-4, atol=1e-5)
 
 
-def test_relation_loss_is_the_squared_error_of_all_pairs():
-    learner = RelationNet(filters=4)
-    meta = eqx.filter_jit(learner.init)(Spec((8, 8, 3), 3), key=KEY)
+def test_relation_loss_is_the_squared_error_of_all_pairs(relation_net):
+    learner, meta = relation_net
     query = unpadded(IMAGES[6:], jnp.eye(3)[jnp.array([0, 1, 2, 0])])
-    loss, _ = learner.meta_loss(meta, Task(SUPPORT, query, jnp.asarray(0)), key=KEY)
-    scores = learner.adapt(meta, SUPPORT)[0].scores(query.x)
+    loss, _ = eqx.filter_jit(learner.meta_loss)(meta, Task(SUPPORT, query, jnp.asarray(0)), key=KEY)
+    scores = relation_scores(learner, meta, SUPPORT, query.x)
     assert float(loss) == pytest.approx(float(np.square(np.array(scores - query.y)).mean()), rel=1e-4)
 
 
@@ -180,14 +190,14 @@ def test_relation_net_refuses_vectors_and_what_is_too_small():
 
 
 def test_rows_of_the_graph_sum_to_one_without_the_diagonal():
-    adjacency = Adjacency(3, (4,), key=KEY)
+    adjacency = Adjacency(3, (4,), nearest=True, key=KEY)
     nodes = jax.random.normal(jax.random.key(1), (2, 4, 3))
     real = jnp.array([[True, True, False, True], [True, True, True, True]])
     edges, _ = eqx.filter_jit(adjacency)(nodes, real)
     np.testing.assert_allclose(edges.sum(-1), 1, rtol=1e-5)
     np.testing.assert_array_equal(np.diagonal(edges, axis1=1, axis2=2)[np.array(real)], 0)
     np.testing.assert_array_equal(edges[0, :2, 2], 0)  # no edge to a padded node
-    alone, _ = adjacency(nodes[1:], real[1:])
+    alone, _ = eqx.filter_jit(adjacency)(nodes[1:], real[1:])
     assert np.abs(np.array(edges[1:] - alone)).max() > 1e-6  # normalised by all graphs together
 
 
@@ -210,8 +220,9 @@ def test_with_the_statistics_of_the_support_set_no_query_depends_on_another(lear
 def test_a_graph_of_vectors():
     learner = GNN(net=MLPNet(hidden=(4,), init_sd=0.5), feature_dim=3, edge_dims=(3,), node_dim=2, loss=cross_entropy)
     x = jax.random.normal(KEY, (6, 2))
-    meta = learner.init(Spec((2,), 3), key=KEY)
-    assert learner.adapt(meta, unpadded(x, SUPPORT.y))[0](x).shape == (6, 3)
+    meta = eqx.filter_jit(learner.init)(Spec((2,), 3), key=KEY)
+    predictor, _ = eqx.filter_jit(learner.adapt)(meta, unpadded(x, SUPPORT.y))
+    assert eqx.filter_jit(predictor)(x).shape == (6, 3)
 
 
 # Heads that read labels
@@ -227,16 +238,32 @@ def clusters_task(key):
     return Task(unpadded(x[support], y[support]), unpadded(x[query], y[query]), jnp.asarray(0))
 
 
-@pytest.mark.parametrize(
-    "learner",
-    [
-        GNN(net=MLPNet(hidden=(16,), init_sd=0.5), feature_dim=16, edge_dims=(16,), node_dim=8, graph_layers=1),
-        SNAIL(loss=cross_entropy, key_dims=(8, 16), value_dims=(8, 16), filters_per_block=16, input_scale=0.5),
-    ],
-)
+READ_LABELS = [
+    GNN(net=MLPNet(hidden=(16,), init_sd=0.5), feature_dim=16, edge_dims=(16,), node_dim=8, graph_layers=1),
+    SNAIL(loss=cross_entropy, key_dims=(8, 16), value_dims=(8, 16), filters_per_block=16, input_scale=0.5),
+]
+
+
+@pytest.mark.parametrize("learner", READ_LABELS)
+def test_a_nearest_neighbour_start_classifies_before_any_training(learner):
+    keys = jax.random.split(KEY, 50)
+
+    def accuracy(learner):
+        meta = learner.init(Spec((4,), 3), key=KEY)
+        return jax.vmap(lambda key: learner.meta_loss(meta, clusters_task(key), key=key)[1].metrics["accuracy"])(keys)
+
+    nearest, random = (
+        float(jax.jit(accuracy, static_argnums=0)(dataclasses.replace(learner, nearest_init=start)).mean())
+        for start in (True, False)
+    )
+    assert nearest > 60 > 45 > random  # chance is a third
+
+
+@pytest.mark.parametrize("learner", READ_LABELS)
 def test_heads_that_read_labels_learn_to_carry_them(learner):
-    """They start on a plateau at chance, a third: to compare is useless without labels, and labels without it."""
-    meta, optimizer = learner.init(Spec((4,), 3), key=KEY), optax.adam(0.005)
+    """From random weights, a plateau at chance: to compare is useless without labels, and labels without it."""
+    learner = dataclasses.replace(learner, nearest_init=False)
+    meta, optimizer = eqx.filter_jit(learner.init)(Spec((4,), 3), key=KEY), optax.adam(0.005)
     params, fixed = eqx.partition(meta, eqx.is_inexact_array)
 
     def loss(params, key):

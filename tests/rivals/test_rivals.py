@@ -32,6 +32,22 @@ from metagrove.rivals.mt_net import gumbel_mask
 from metagrove.task import Task, unpadded
 
 SPEC = Functions().spec
+sample = jax.jit(Functions().sample)
+direction_of = jax.jit(stein_direction)
+
+
+def started(learner):
+    return eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
+
+
+@eqx.filter_jit
+def adapt(learner, meta, support, key=None, steps=None):
+    return learner.adapt(meta, support, key=key, steps=steps)
+
+
+@eqx.filter_jit
+def loss_of(learner, meta, task):
+    return learner.meta_loss(meta, task, key=jax.random.key(2))[0]
 
 
 class Slope(eqx.Module):
@@ -59,10 +75,10 @@ def grads_of(learner, meta, task):
 
 def test_maml_by_hand():
     learner = MAML(net=slope_net, inner_lr=0.1, inner_steps=1)
-    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
+    meta = started(learner)
     adapted = 2 - 0.1 * 2 * (2 - 5)  # 2.6
     query_gradient = 4 * (2 * adapted - 3)
-    assert float(learner.adapt(meta, one_point_task().support)[0].w) == pytest.approx(adapted)
+    assert float(adapt(learner, meta, one_point_task().support)[0].w) == pytest.approx(adapted)
     assert float(grads_of(learner, meta, one_point_task()).w) == pytest.approx(query_gradient * (1 - 0.1 * 2))
     first = dataclasses.replace(learner, first_order=True)
     assert float(grads_of(first, meta, one_point_task()).w) == pytest.approx(query_gradient)
@@ -70,8 +86,8 @@ def test_maml_by_hand():
 
 def test_anil_changes_the_head_alone_and_trains_the_body_too():
     learner = LEARNERS["anil"]
-    meta, task = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0)), Functions().sample(jax.random.key(1))
-    adapted, _ = learner.adapt(meta, task.support)
+    meta, task = started(learner), sample(jax.random.key(1))
+    adapted, _ = adapt(learner, meta, task.support)
     np.testing.assert_array_equal(adapted.weights[0], meta.weights[0])
     assert np.abs(np.array(adapted.weights[1] - meta.weights[1])).max() > 0
     assert np.abs(np.array(grads_of(learner, meta, task).weights[0])).max() > 0
@@ -80,7 +96,7 @@ def test_anil_changes_the_head_alone_and_trains_the_body_too():
 def test_meta_sgd_gradient_of_the_step_sizes_by_hand():
     """θ' = θ - a g, so dL/da = -g dL/dθ'."""
     learner = MetaSGD(net=slope_net, inner_lr=0.1, inner_steps=1)
-    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
+    meta = started(learner)
     assert float(meta.rates.w) == pytest.approx(0.1)
     grads = grads_of(learner, meta, one_point_task())
     support_gradient, query_gradient = 2 * (2 - 5), 4 * (2 * 2.6 - 3)
@@ -90,10 +106,8 @@ def test_meta_sgd_gradient_of_the_step_sizes_by_hand():
 
 def test_meta_sgd_may_step_uphill():
     learner = MetaSGD(net=slope_net, inner_steps=1)
-    meta = eqx.tree_at(
-        lambda m: m.rates.w, eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0)), jnp.asarray(-0.1)
-    )
-    assert float(learner.adapt(meta, one_point_task().support)[0].w) == pytest.approx(2 - 0.6)
+    meta = eqx.tree_at(lambda m: m.rates.w, started(learner), jnp.asarray(-0.1))
+    assert float(adapt(learner, meta, one_point_task().support)[0].w) == pytest.approx(2 - 0.6)
 
 
 def test_gumbel_mask_is_hard_forwards_and_soft_backwards():
@@ -108,16 +122,16 @@ def test_gumbel_mask_is_hard_forwards_and_soft_backwards():
 
 def test_gumbel_mask_is_one_as_often_as_its_logit_says():
     keys = jax.random.split(jax.random.key(0), 4000)
-    masks = jax.vmap(lambda k: gumbel_mask(jnp.array([-1.0, 0.0, 2.0]), 1.0, key=k))(keys)
+    masks = jax.jit(jax.vmap(lambda k: gumbel_mask(jnp.array([-1.0, 0.0, 2.0]), 1.0, key=k)))(keys)
     np.testing.assert_allclose(masks.mean(0), 1 / (1 + np.exp([1.0, 0.0, -2.0])), atol=0.03)
 
 
 def test_mt_net_steps_only_units_that_are_on_and_never_its_transforms():
     learner = LEARNERS["mt-net"]
-    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
+    meta = started(learner)
     logits = (jnp.where(jnp.arange(8) < 3, 99.0, -99.0), jnp.array([99.0]))
     meta = eqx.tree_at(lambda m: m.logits, meta, logits)
-    adapted, _ = learner.adapt(meta, Functions().sample(jax.random.key(1)).support, key=jax.random.key(2))
+    adapted, _ = adapt(learner, meta, sample(jax.random.key(1)).support, key=jax.random.key(2))
     moved = np.array(adapted.net.weights[0] != meta.predictor.net.weights[0])[0]
     assert not moved[3:].any()
     assert moved[:3].any()
@@ -125,7 +139,7 @@ def test_mt_net_steps_only_units_that_are_on_and_never_its_transforms():
 
 
 def test_mt_net_layer_is_act_of_xw_plus_b_times_t():
-    meta = LEARNERS["mt-net"].init(SPEC, key=jax.random.key(0))
+    meta = started(LEARNERS["mt-net"])
     drawn = tuple(jax.random.normal(jax.random.key(i), t.shape) for i, t in enumerate(meta.predictor.transforms))
     predictor = eqx.tree_at(lambda p: p.transforms, meta.predictor, drawn)
     x, net = np.array([[0.5], [-2.0]], np.float32), meta.predictor.net
@@ -137,22 +151,20 @@ def test_mt_net_layer_is_act_of_xw_plus_b_times_t():
 @pytest.mark.parametrize("transform", [True, False])
 def test_mt_net_with_all_units_on_starts_as_maml(transform):
     learner = MTNet(net=TINY_NET, inner_steps=2, inner_lr=0.01, transform=transform)
-    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
+    meta = started(learner)
     meta = eqx.tree_at(lambda m: m.logits, meta, jax.tree.map(lambda z: z + 99.0, meta.logits))
-    task, maml = Functions().sample(jax.random.key(1)), MAML(net=TINY_NET, inner_steps=2, inner_lr=0.01)
-    loss, _ = learner.meta_loss(meta, task, key=jax.random.key(2))
-    maml_loss, _ = maml.meta_loss(meta.predictor.net, task, key=jax.random.key(2))
-    assert float(loss) == pytest.approx(float(maml_loss), rel=1e-5)
+    task, maml = sample(jax.random.key(1)), MAML(net=TINY_NET, inner_steps=2, inner_lr=0.01)
+    maml_loss = loss_of(maml, meta.predictor.net, task)
+    assert float(loss_of(learner, meta, task)) == pytest.approx(float(maml_loss), rel=1e-5)
 
 
 def test_film_with_zero_codes_is_maml():
     learner = LEARNERS["mumomaml"]
-    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
+    meta = started(learner)
     meta = eqx.tree_at(lambda m: m.code_layers, meta, jax.tree.map(jnp.zeros_like, meta.code_layers))
-    task = Functions().sample(jax.random.key(1))
+    task = sample(jax.random.key(1))
     maml = MAML(net=TINY_NET, inner_steps=learner.inner_steps, inner_lr=learner.inner_lr)
-    loss, _ = eqx.filter_jit(learner.meta_loss)(meta, task, key=jax.random.key(2))
-    plain, _ = eqx.filter_jit(maml.meta_loss)(meta.net, task, key=jax.random.key(2))
+    loss, plain = loss_of(learner, meta, task), loss_of(maml, meta.net, task)
     assert float(loss) == pytest.approx(float(plain), rel=1e-6)
     ours, theirs = grads_of(learner, meta, task), grads_of(maml, meta.net, task)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), ours.net, theirs)
@@ -170,8 +182,8 @@ def test_modulation_by_hand():
 @pytest.mark.parametrize("modulation", ["sigmoid", "softmax"])
 def test_every_modulation_adapts_the_net_and_not_the_code(modulation):
     learner = dataclasses.replace(LEARNERS["mumomaml"], modulation=modulation, inner_lr=0.1)
-    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
-    adapted, info = learner.adapt(meta, Functions().sample(jax.random.key(1)).support)
+    meta = started(learner)
+    adapted, info = adapt(learner, meta, sample(jax.random.key(1)).support)
     assert np.abs(np.array(adapted.net.weights[0] - meta.net.weights[0])).max() > 0
     np.testing.assert_array_equal(info.path.codes[0][0], info.path.codes[0][-1])
     assert adapted.codes[0].shape == (8,)
@@ -180,18 +192,19 @@ def test_every_modulation_adapts_the_net_and_not_the_code(modulation):
 def test_bidirectional_lstm_reads_both_ways_and_skips_padding():
     lstm = BidirectionalLSTM(2, 3, 1, key=jax.random.key(0))
     rows = jax.random.normal(jax.random.key(1), (4, 2))
-    code = lstm(rows, jnp.ones(4, bool))
+    read = eqx.filter_jit(lstm)
+    code = read(rows, jnp.ones(4, bool))
 
     def run(cell, order):
-        state = (jnp.zeros(3), jnp.zeros(3))
+        step, state = eqx.filter_jit(cell), (jnp.zeros(3), jnp.zeros(3))
         for i in order:
-            state = cell(rows[i], state)
+            state = step(rows[i], state)
         return state[0]
 
     expected = np.concatenate([run(lstm.forwards[0], range(4)), run(lstm.backwards[0], range(3, -1, -1))])
     np.testing.assert_allclose(code, expected, rtol=1e-5)
     padded = jnp.concatenate([rows, jnp.full((2, 2), 7.0)])
-    np.testing.assert_allclose(lstm(padded, jnp.arange(6) < 4), expected, rtol=1e-5)
+    np.testing.assert_allclose(read(padded, jnp.arange(6) < 4), expected, rtol=1e-5)
 
 
 def test_stein_direction_of_two_particles_by_hand():
@@ -202,7 +215,7 @@ def test_stein_direction_of_two_particles_by_hand():
     assert k == pytest.approx(0.25)
     push = 2 / h * k * 2  # of particle 2, away from particle 1
     expected = [[(1 + k * 10 - push) / 2], [(10 + k * 1 + push) / 2]]
-    np.testing.assert_allclose(stein_direction(particles, scores), expected, rtol=1e-5)
+    np.testing.assert_allclose(direction_of(particles, scores), expected, rtol=1e-5)
 
 
 def test_stein_direction_equals_its_definition():
@@ -213,22 +226,23 @@ def test_stein_direction_equals_its_definition():
         for t in (particles, scores)
     )
     distances = np.array([[((p - q) ** 2).sum() for q in flat] for p in flat])
-    np.testing.assert_allclose(squared_distances(particles), distances, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(jax.jit(squared_distances)(particles), distances, rtol=1e-4, atol=1e-5)
     h = np.median(distances) / math.log(5)
-    kernel_fn = lambda p, q: jnp.exp(-((p - q) ** 2).sum() / h)  # noqa: E731
+    kernel = jax.jit(jax.value_and_grad(lambda p, q: jnp.exp(-((p - q) ** 2).sum() / h)))
     phi = np.zeros_like(flat)
     for i in range(5):
         for j in range(5):
-            phi[i] += kernel_fn(flat[j], flat[i]) * flat_scores[j] + jax.grad(kernel_fn)(flat[j], flat[i])
-    direction = stein_direction(particles, scores)
+            value, gradient = kernel(flat[j], flat[i])
+            phi[i] += value * flat_scores[j] + gradient
+    direction = direction_of(particles, scores)
     np.testing.assert_allclose(direction["a"].reshape(5, -1), phi[:, :6] / 5, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(direction["b"], phi[:, 6] / 5, rtol=1e-3, atol=1e-4)
 
 
 def test_particles_in_one_place_stay_finite():
     same = jnp.ones((3, 2))
-    assert np.isfinite(stein_direction(same, same)).all()
-    assert np.isfinite(jax.grad(lambda p: stein_direction(p, p).sum())(same)).all()
+    assert np.isfinite(direction_of(same, same)).all()
+    assert np.isfinite(jax.jit(jax.grad(lambda p: stein_direction(p, p).sum()))(same)).all()
 
 
 def test_log_posterior_by_hand():
@@ -243,16 +257,16 @@ def test_log_posterior_by_hand():
         + (2 * log_noise - 0.5 * math.exp(log_noise))
         + (3 * log_weight - 0.25 * math.exp(log_weight))
     )
-    assert float(learner.log_posterior(particle, examples)) == pytest.approx(expected, rel=1e-5)
+    assert float(eqx.filter_jit(learner.log_posterior)(particle, examples)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_weight_precision_starts_where_its_posterior_is_highest():
     learner = BMAML(net=TINY_NET, weight_prior=(3.0, 5.0))
-    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
+    meta = started(learner)
     one = jax.tree.map(lambda leaf: leaf[0], meta)
     nothing = unpadded(jnp.zeros((1, 1)), one.nets(jnp.zeros((1, 1))))
-    grads = jax.grad(
-        lambda log: learner.log_posterior(eqx.tree_at(lambda p: p.log_weight_precision, one, log), nothing)
+    grads = jax.jit(
+        jax.grad(lambda log: learner.log_posterior(eqx.tree_at(lambda p: p.log_weight_precision, one, log), nothing))
     )
     assert float(grads(one.log_weight_precision)) == pytest.approx(0.0, abs=1e-3)
 
@@ -260,7 +274,7 @@ def test_weight_precision_starts_where_its_posterior_is_highest():
 def test_chaser_gradient_stops_at_the_leader():
     """The gradient is that of the distance to a constant: 2 (follower - leader) through the follower alone."""
     learner = LEARNERS["bmaml"]
-    meta, task = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0)), Functions().sample(jax.random.key(1))
+    meta, task = started(learner), sample(jax.random.key(1))
     everything = unpadded(*(jnp.concatenate([getattr(task.support, n), getattr(task.query, n)]) for n in ("x", "y")))
 
     @eqx.filter_jit
@@ -310,12 +324,12 @@ def test_log_posterior_of_a_classifier_by_hand():
         + (2 * 0.3 - 0.5 * math.exp(0.3))
         + (3 * -0.2 - 0.25 * math.exp(-0.2))
     )
-    assert float(learner.log_posterior(particle, examples)) == pytest.approx(expected, rel=1e-5)
+    assert float(eqx.filter_jit(learner.log_posterior)(particle, examples)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_reptile_moves_towards_the_adapted_parameters():
     learner = Reptile(net=slope_net, inner_lr=0.1, inner_steps=1)
-    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
+    meta = started(learner)
     gradient = (2 * (2 - 5) + 4 * (2 * 2 - 3)) / 2  # the mean over the task's two examples
     end = 2 - 0.1 * gradient
     assert float(grads_of(learner, meta, one_point_task()).w) == pytest.approx(2 - end, rel=1e-5)
@@ -323,9 +337,9 @@ def test_reptile_moves_towards_the_adapted_parameters():
 
 def test_arml_equals_its_equations():
     learner = ARML(net=TINY_NET, prototypes=2, vertices=3, example_dim=4, task_dim=5, scale=1.3)
-    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
+    meta = started(learner)
     support = unpadded(jnp.array([[1.0], [2.0], [-1.0]]), jnp.array([[0.5], [1.0], [2.0]]))
-    _, info = eqx.filter_jit(learner.adapt)(meta, support, steps=0)
+    _, info = adapt(learner, meta, support, steps=0)
     sigmoid = lambda v: 1 / (1 + np.exp(-v))  # noqa: E731
     softmax = lambda v, axis: np.exp(v) / np.exp(v).sum(axis, keepdims=True)  # noqa: E731
     weights = {name: np.array(layer.weight) for name, layer in (("f", meta.example_net), ("p", meta.prototype_net))}
@@ -357,9 +371,9 @@ def test_arml_equals_its_equations():
 
 def test_neural_process_tells_its_decoder_the_mean_of_the_encodings():
     learner = NeuralProcess(encoder="mean", width=4, input_scale=0.5, attention_heads=1)
-    meta = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0))
+    meta = started(learner)
     support = unpadded(jnp.array([[1.0], [2.0]]), jnp.array([[0.5], [1.0]]))
-    predictor, info = learner.adapt(meta, support, steps=7)
+    predictor, info = adapt(learner, meta, support, steps=7)
     each = meta.encoder.net(jax.nn.relu(meta.encoder.inward(jnp.concatenate([support.x, support.y], axis=1) * 0.5)))
     np.testing.assert_allclose(info.task_embedding, each.mean(0), rtol=1e-5)
     told = jnp.concatenate([jnp.array([[3.0 * 0.5]]), each.mean(0)[None]], axis=1)
@@ -368,8 +382,8 @@ def test_neural_process_tells_its_decoder_the_mean_of_the_encodings():
 
 def test_scratch_fits_its_support_and_stays_as_it_was_drawn():
     learner = Scratch(inner_steps=5)
-    meta, task = eqx.filter_jit(learner.init)(SPEC, key=jax.random.key(0)), Functions().sample(jax.random.key(3))
-    fitted, _ = eqx.filter_jit(learner.adapt)(meta, task.support)
+    meta, task = started(learner), sample(jax.random.key(3))
+    fitted, _ = adapt(learner, meta, task.support)
     assert float(learner.loss(fitted(task.support.x), task.support.y, task.support.mask)) < 0.01
     grads = grads_of(dataclasses.replace(learner, inner_steps=1, updates_per_step=2), meta, task)
     assert all((np.array(leaf) == 0).all() for leaf in jax.tree.leaves(grads))

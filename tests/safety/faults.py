@@ -1,6 +1,6 @@
 """Fault injection: processes that die, disks that fill up, and what is left of their work.
 
-    python tests/safety/faults.py --kills 200 --every 1
+    python tests/safety/faults.py --kills 200 --every 1 --out results/faults.json
 
 Every piece of work runs in a forked process that is killed: with SIGKILL at random times, or right before (or halfway
 through) the n-th write, fsync, rename or removal; or that operation fails with "no space left". Then the same work is
@@ -15,6 +15,8 @@ import hashlib
 import io
 import os
 import random
+import resource
+import shlex
 import shutil
 import signal
 import sys
@@ -223,7 +225,7 @@ class Suite:
 
     def __init__(self, root, seed):
         self.root, self.random = root, random.Random(seed)
-        self.done, self.lost = collections.Counter(), []
+        self.done, self.lost = collections.Counter(), collections.defaultdict(list)
         make_images(root / "images.zip")
         self.good, self.points = {}, {}
         for name, work in WORK.items():
@@ -244,13 +246,17 @@ class Suite:
             different = {
                 key for key in found.keys() | self.good[name].keys() if found.get(key) != self.good[name].get(key)
             }
-            self.lost.append(f"{what}: {place.name}, exit code {code}, different: {sorted(different)}")
+            self.lost[what].append(f"{place.name}, exit code {code}, different: {sorted(different)}")
             return
         shutil.rmtree(place)
 
     def tell(self):
         """Show progress on a terminal or in a log."""
-        print(f"{sum(self.done.values())} faults, {len(self.lost)} lost", file=sys.stderr, flush=True)
+        print(f"{sum(self.done.values())} faults, {self.num_lost} lost", file=sys.stderr, flush=True)
+
+    @property
+    def num_lost(self):
+        return sum(map(len, self.lost.values()))
 
     def crash_points(self, every):
         """Die, or run out of space, at every n-th operation on files of all work."""
@@ -260,10 +266,11 @@ class Suite:
                     place = self.root / f"{name}-{at}-{how.split()[0]}"
                     log = place.with_suffix(".log")
                     log.touch()
+                    what = f"{how} at an operation of {name}"
                     code = wait(fork(work, place, faults=Faults(at, how), log=log))
                     if how == FULL and (code not in (0, 3) or "TRACEBACK" in log.read_text()):
-                        self.lost.append(f"{place.name}: exit code {code}, {log.read_text()[-300:]}")
-                    self.judge(name, place, f"{how} at an operation of {name}")
+                        self.lost[what].append(f"{place.name}: exit code {code}, {log.read_text()[-300:]}")
+                    self.judge(name, place, what)
                 self.tell()
 
     def kills(self, count):
@@ -306,7 +313,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=200, help="number of SIGKILLs")
     parser.add_argument("--every", type=int, default=1, help="die at every n-th operation on files")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments of the SIGKILLs")
+    parser.add_argument("--out", type=Path, help="write the counts to this JSON file")
     asked = parser.parse_args()
     import metagrove.show.report
     import metagrove.training.loop  # noqa: F401  before any fork; JAX starts its threads later
@@ -316,11 +324,34 @@ def main():
         suite = Suite(Path(root), asked.seed)
         suite.kills(asked.kills)
         suite.crash_points(asked.every)
+    seconds = time.monotonic() - began
     for what, count in sorted(suite.done.items()):
         print(f"{count:5d}  {what}")
-    print(f"{len(suite.lost):5d}  lost, in {time.monotonic() - began:.0f} s")
-    print("\n".join(suite.lost[:20]))
-    return bool(suite.lost)
+    print(f"{suite.num_lost:5d}  lost, in {seconds:.0f} s")
+    print("\n".join([f"{what}: {line}" for what, lines in suite.lost.items() for line in lines][:20]))
+    if asked.out:
+        write_counts(suite, asked, seconds)
+    return bool(suite.num_lost)
+
+
+def write_counts(suite, asked, seconds):
+    """Write what was tried and what was lost, with all that it takes to try it again."""
+    from metagrove import files
+    from metagrove.training.folders import provenance
+
+    kinds = {**suite.done, **dict.fromkeys(suite.lost.keys() - suite.done.keys(), 0)}
+    result = {
+        "provenance": provenance(shlex.join(["python", *sys.argv])),
+        "settings": {"kills": asked.kills, "every": asked.every, "seed": asked.seed},
+        "operations": suite.points,
+        "rows": [
+            {"what": what, "faults": count, "lost": len(suite.lost.get(what, ()))}
+            for what, count in sorted(kinds.items())
+        ],
+        "seconds": seconds,
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
+    }
+    files.write_json(asked.out, {"format": files.FORMAT, **result})
 
 
 if __name__ == "__main__":

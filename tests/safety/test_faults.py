@@ -19,6 +19,7 @@ from faults import digest
 
 from metagrove import compilation_cache, files
 from metagrove.errors import RunError
+from metagrove.paper import tables
 from metagrove.training import folders
 from metagrove.training import loop as train_module
 from metagrove.training.loop import train
@@ -39,13 +40,18 @@ def stopped(folder, number, step=20):
     return train(CONFIG, folder, callback=lambda record: signal.raise_signal(number) if record.step == step else None)
 
 
-def test_ten_kills_and_some_crash_points_lose_nothing():
+def test_ten_kills_and_some_crash_points_lose_nothing(tmp_path):
     """`make faults` has 200 kills and every crash point."""
-    command = [sys.executable, str(HERE / "faults.py"), "--kills", "10", "--every", "60"]
+    out = tmp_path / "faults.json"
+    command = [sys.executable, str(HERE / "faults.py"), "--kills", "10", "--every", "60", "--out", str(out)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert re.search(r"10  SIGKILL", ended.stdout), ended.stdout
     assert re.search(r" 0  lost", ended.stdout), ended.stdout
+    result = files.read_json(out)
+    assert {"what": "SIGKILL", "faults": 10, "lost": 0} in result["rows"]
+    assert result["settings"] == {"kills": 10, "every": 60, "seed": 0}
+    assert tables.faults(result)[-1][1:] == [str(sum(row["faults"] for row in result["rows"])), "0"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])

@@ -68,6 +68,8 @@ BAD_RUNS = {
     "10^400 as rate": (at(f"{LEARNER}.inner_lr", 10**400), r"inner_lr must be a finite number"),
     "long text": (at(f"{LEARNER}.inner_lr", "x" * 10**6), r"got 'x+… \(1,000,000 characters\)"),
     "phases of text": (at("config.training.phases", "all"), r"training.phases must be a list"),
+    "training with a name": (at("config.training.name", "x"), r"config.training.name: no setting is called 'name'"),
+    "60 wrong entries": (at(f"{LEARNER}.net.hidden", ["a"] * 60), r"and 50 more"),
     "growth is a list": (at("config.training.growth", [1]), r"training.growth must be an object"),
     "provenance is text": (at("provenance", "me"), r"provenance must be an object"),
     "format is text": (at("format", "2"), "has no format number"),
@@ -106,7 +108,7 @@ BAD_BESTS = {
 def test_a_bad_file_is_refused_in_words(model, tmp_path, file, change, words):
     with pytest.raises(MetagroveError, match=words) as caught:
         mg.load(edited(model, tmp_path, file, change))
-    assert len(str(caught.value)) < 600 + len(str(tmp_path))
+    assert len(str(caught.value)) < 700 + len(str(tmp_path))
 
 
 def test_all_problems_of_a_config_are_named_at_once(model, tmp_path):
@@ -230,11 +232,33 @@ def test_a_link_within_the_folder_is_followed(model, tmp_path):
     assert mg.load(tmp_path).inner_steps == mg.load(model).inner_steps
 
 
-def test_a_served_baseline_is_a_folder_of_the_run(model, tmp_path):
+@pytest.mark.parametrize("name", ["../../good", "x" * 100_000, "\0", ".."])
+def test_a_served_baseline_is_a_folder_of_the_run(model, tmp_path, name):
     shutil.copytree(model, tmp_path / "run")
-    seal(tmp_path / "run" / "served.json", {"format": 2, "name": "../../good", "label": "x"})
+    seal(tmp_path / "run" / "served.json", {"format": 2, "name": name, "label": "x"})
     with pytest.raises(MetagroveError, match="has no learner"):
         mg.load(tmp_path / "run").using()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (at("step", 10**18), "step must be from 0 to 20"),
+        (at("step", -1), "step must be from 0 to 20"),
+        (at("step", 10), "is of step 10, its arrays of step 20"),
+        (at("clusters", [10**12, 1]), "clusters must be at most 64 numbers from 1"),
+        (at("clusters", [0, 2, 1]), "clusters must be at most 64 numbers from 1"),
+        (at("clusters", [3] * 100), "clusters must be at most 64 numbers from 1"),
+        (at("clusters", [4, 2, 1]), "does not fit the run's settings"),
+        (at("not_better", -5), "not_better must be from 0 to 20"),
+        (at("marks", [{"lines": 3, "sha256": ""}, {"lines": 2, "sha256": ""}]), "marks must have rising numbers"),
+        (at("watch.blocks", [[1.0]]), "watch.blocks and watch.before must have"),
+        (at("watch.before", [[0, 1.0]]), "watch.blocks and watch.before must have"),
+    ],
+)
+def test_a_checkpoint_from_a_stranger_is_not_resumed(model, tmp_path, change, words):
+    with pytest.raises(MetagroveError, match=words):
+        train(TINY.with_settings(steps=20), edited(model, tmp_path, "last.json", change), resume=True)
 
 
 JSON = st.recursive(

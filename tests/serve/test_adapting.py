@@ -77,27 +77,27 @@ def save_image(path, seed):
 
 
 def test_the_atlas_places_every_known_task(run):
-    atlas = read_index(run.folder)
+    index = read_index(run.folder)
     names = [run.config.source.task_names(split) for split in ("train", "validation")]
-    assert atlas.names == names[0] + names[1]
-    assert atlas.splits == ("train",) * len(names[0]) + ("validation",) * len(names[1])
-    assert atlas.embeddings.shape == (len(atlas.names), 4)
-    assert atlas.centers.shape == (3, 4)
-    np.testing.assert_allclose(atlas.shares.sum(1), 1.0, rtol=1e-5)
+    assert index.names == names[0] + names[1]
+    assert index.splits == ("train",) * len(names[0]) + ("validation",) * len(names[1])
+    assert index.embeddings.shape == (len(index.names), 4)
+    assert index.centers.shape == (3, 4)
+    np.testing.assert_allclose(index.shares.sum(1), 1.0, rtol=1e-5)
     support = run.config.source.task("train", 1).support
     again = run.adapt(support.x, support.y)
-    np.testing.assert_allclose(again.task_embedding, atlas.embeddings[1], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(again.task_embedding, index.embeddings[1], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(
-        atlas.to_centers[1], np.linalg.norm(atlas.centers - atlas.embeddings[1], axis=1).min(), rtol=1e-5
+        index.to_centers[1], np.linalg.norm(index.centers - index.embeddings[1], axis=1).min(), rtol=1e-5
     )
-    others = np.delete(atlas.embeddings[: len(names[0])], 1, 0)
-    np.testing.assert_allclose(atlas.to_tasks[1], np.linalg.norm(others - atlas.embeddings[1], axis=1).min(), rtol=1e-5)
-    assert atlas.distances is atlas.to_centers
-    same = {"task": atlas.names[1], "kind": "task", "split": "train", "distance": 0.0}
-    assert atlas.most_like(None, atlas.levels[1])[0] == atlas.most_like(atlas.embeddings[1], None)[0] == same
-    assert set(atlas.known) == {"embedding", "cluster centres", "fit", "level and slope"}
-    assert [len(level) for level in atlas.clusters] == [3, 2]
-    assert sum(int(re.findall(r"(\d+) tasks?$", said)[0]) for said in atlas.clusters[0]) == len(atlas.names)
+    others = np.delete(index.embeddings[: len(names[0])], 1, 0)
+    np.testing.assert_allclose(index.to_tasks[1], np.linalg.norm(others - index.embeddings[1], axis=1).min(), rtol=1e-5)
+    assert index.distances is index.to_centers
+    same = {"task": index.names[1], "kind": "task", "split": "train", "distance": 0.0}
+    assert index.most_like(None, index.levels[1])[0] == index.most_like(index.embeddings[1], None)[0] == same
+    assert set(index.known) == {"embedding", "cluster centres", "fit", "level and slope"}
+    assert [len(level) for level in index.clusters] == [3, 2]
+    assert sum(int(re.findall(r"(\d+) tasks?$", said)[0]) for said in index.clusters[0]) == len(index.names)
 
 
 def test_level_and_slopes_are_in_the_columns_units():
@@ -129,12 +129,12 @@ def test_an_atlas_of_a_learner_that_embeds_nothing(tmp_path):
     run = table_run(tmp_path, MAML(net=NET))
     assert read_index(run.folder) is None
     write_index(run)
-    atlas = read_index(run.folder)
-    assert len(atlas.names) == len(set(atlas.names)) > 20
-    assert (atlas.embeddings, atlas.shares, atlas.distances) == (None, None, None)
+    index = read_index(run.folder)
+    assert len(index.names) == len(set(index.names)) > 20
+    assert (index.embeddings, index.shares, index.distances) == (None, None, None)
     about = adapt(run, sensors(5)).about
     assert set(about["percentiles"]) == {"fit", "level and slope"}  # what needs no embedding
-    assert (about["counted_tasks"], about["counted"]) == (len(atlas.names), "known")  # 9 held-out ones are too few
+    assert (about["counted_tasks"], about["counted"]) == (len(index.names), "known")  # 9 held-out ones are too few
     constant = {**sensors(5), COLOUR: ["red"] * 5}
     assert list(adapt(run, constant).about["level_and_slopes"]) == [Y, f"{Y} by {X}"]  # no slope of what is constant
 
@@ -151,13 +151,13 @@ def made_up_atlas():
 
 
 def test_the_percentile_is_calibrated():
-    atlas = made_up_atlas()
+    index = made_up_atlas()
     fresh = np.random.default_rng(1).normal(size=(1000, 2))
-    found = np.array([atlas.percentile(atlas.measured(one, one, None)) for one in fresh])
+    found = np.array([index.percentile(index.measured(one, one, None)) for one in fresh])
     np.testing.assert_allclose(np.quantile(found, [0.1, 0.5, 0.9]), [10, 50, 90], atol=9)
     assert 0.01 < (found >= 95).mean() < 0.11
     far = np.array([0.0, 9.0])
-    assert atlas.percentile(atlas.measured(far, far, None)) == 100.0
+    assert index.percentile(index.measured(far, far, None)) == 100.0
 
 
 def test_a_task_that_is_unlike_is_said_to_be(run):
@@ -212,7 +212,7 @@ def test_predictions_are_in_the_persons_units(run, task):
     encoded, target = schema.encode_inputs(table, "here"), schema.targets[0]
     support = schema.encode_inputs(sensors(5), "s"), schema.encode_targets(sensors(5), "s")
     plain = run.adapt(*support).predict(encoded)[:, 0]
-    np.testing.assert_allclose(task.predict(table)[Y], plain * target.sd + target.mean, rtol=1e-4)
+    np.testing.assert_allclose(task.predict(table)[Y], plain * target.std + target.mean, rtol=1e-4)
 
 
 def test_a_row_never_depends_on_the_others(task):
@@ -395,7 +395,7 @@ def test_bad_images_are_refused(images, tmp_path):
         adapt(run, tmp_path / "single")
     for name in "abcd":
         save_image(tmp_path / "four" / name / "1.png", seed=0)
-    with pytest.raises(InputError, match="has 4 classes, the run tells 3 apart"):
+    with pytest.raises(InputError, match="has 4 classes, the run distinguishes 3"):
         adapt(run, tmp_path / "four")
     with pytest.raises(InputError, match="must hold a folder of images for each class"):
         adapt(run, tmp_path / "single" / "cat")

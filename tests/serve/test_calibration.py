@@ -107,7 +107,7 @@ def test_scores_of_rows_are_in_the_targets_units(run):
     found = score_rows(run)
     draws = draw_rows(run, split_tasks(run, "test"), 4, seed=1)
     column = run.config.source.schema.targets[0]
-    errors = [(y - p)[:, 0] * column.sd for y, p in zip(draws.y, draws.predicted, strict=True)]
+    errors = [(y - p)[:, 0] * column.std for y, p in zip(draws.y, draws.predicted, strict=True)]
     tasks = np.array(draws.task)
     means = [np.mean([np.square(errors[i]).mean() for i in np.flatnonzero(tasks == t)]) for t in np.unique(tasks)]
     assert found.targets[Y].rmse == pytest.approx(np.sqrt(np.mean(means)), rel=1e-5)

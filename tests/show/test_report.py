@@ -51,7 +51,7 @@ from metagrove.training.records import BestCheckpoint, BlockRecord, GrowthCause,
 from metagrove.training.scores import ci95, paired_difference
 
 SECTIONS = ["result", "training", "clusters", "assignments", "map", "tasks", "growth", "about"]
-EVIL = "<script>alert('x')</script> & \"co\""
+EVIL = "<script>alert('x')</script> & \" onload=\"alert(1)"
 NUM_TASKS = 24
 VALIDATION = ValidationRecord(2.0, 0.5, 1)
 GROWTH = GrowthEvent((2, 2, 1), (3, 2, 1), GrowthCause("loss", 1.0, 1.25, "ratio", ratio=1.25), "random", 0.0)
@@ -96,7 +96,7 @@ class Reader(html.parser.HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.ids, self.tags, self.text, self.fetched = [], [], [], [], []
+        self.open, self.ids, self.tags, self.text, self.fetched, self.attributes = [], [], [], [], [], set()
         self.feed(text)
         self.close()
         assert self.open == []
@@ -111,6 +111,7 @@ class Reader(html.parser.HTMLParser):
 
     def note(self, tag, attrs):
         self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
         self.ids += [value for name, value in attrs if name == "id"]
         self.fetched += [v for n, v in attrs if n in ("src", "href", "action") and not v.startswith("data:image/png;")]
 
@@ -204,7 +205,7 @@ def tables(path, **settings):
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    """A run on a table with two inputs, with an atlas and with baselines measured beside it."""
+    """A run on a table with two inputs, with an index and with baselines measured beside it."""
     folder = tmp_path_factory.mktemp("own")
     source = tables(write_table(folder / "t.csv", lambda task, row: row * (task % 3) - task, 20))
     run = calibrate(untrained(Config(source, LEARNERS["hsml-mean"], TINY_TRAINING), folder / "<b>run", RECORDS[:1]))
@@ -246,6 +247,7 @@ def test_what_people_wrote_is_escaped(own, own_page):
     read = Reader(own_page)
     assert read.tags.count("script") == 1
     assert not {"i", "b", "u"} & set(read.tags)
+    assert not [name for name in read.attributes if name.startswith("on")]
     for said in (EVIL, "<u>odd</u>", "size <i>", "y & z", "<b>run"):
         assert said in read.said()
 
@@ -282,7 +284,7 @@ def test_advice_is_second_and_figures_are_in_the_columns_units(own_story, own_pa
     drawn = section_of(own_page, "tasks")
     assert "true y &amp; z" in drawn
     assert "predicted y &amp; z" in drawn
-    described = [words for level in own_story.atlas.clusters for words in level if words != "0 tasks"]
+    described = [words for level in own_story.index.clusters for words in level if words != "0 tasks"]
     assert all(words in Reader(section_of(own_page, "clusters")).said() for words in described)
 
 

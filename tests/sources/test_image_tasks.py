@@ -49,7 +49,6 @@ from metagrove.errors import InputError
 from metagrove.hsml.embed import PoolingEmbedding, RecurrentEmbedding
 from metagrove.hsml.gate import ParameterGate
 from metagrove.hsml.relative import MEAN_SPEED, STD_SPEED, UNIT, EmbeddingNormalizer, RelativeClusters
-from metagrove.learner import after_each_step
 from metagrove.losses import accuracy, best_of, cross_entropy, is_better, metric_of, mse
 from metagrove.nets.convolution import plain_conv
 from metagrove.outer import meta_gradient
@@ -60,6 +59,7 @@ from metagrove.pools import pool
 from metagrove.serve.run import load
 from metagrove.task import Examples, Spec, Task, pad_rows
 from metagrove.training import loop
+from metagrove.training.scores import after_each_step
 from metagrove.training.scores import test_parts as parts_to_score
 
 training_loop = importlib.import_module("metagrove.training.loop")  # `metagrove.train` is the function

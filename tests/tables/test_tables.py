@@ -347,7 +347,7 @@ def test_a_missing_value_is_told_by_an_indicator(tmp_path):
     time = source.schema.inputs[0]
     assert time.encoded_names == ("time", "time missing")
     assert [column.indicator for column in source.schema.inputs] == [True, False]
-    codes = time.encode(np.array(["", str(time.mean + time.sd)], object), "w", [2, 3], fill=False)
+    codes = time.encode(np.array(["", str(time.mean + time.std)], object), "w", [2, 3], fill=False)
     np.testing.assert_allclose(codes, [[0, 1], [1, 0]], atol=1e-9)
     with pytest.raises(InputError, match="in the training tasks that column was complete"):
         source.schema.encode_inputs({"time": np.array(["1"]), "colour": np.array([""], object)}, "new.csv")
@@ -366,7 +366,7 @@ def test_dates_are_days_since_1970(tmp_path):
     day = source.schema.inputs[0]
     assert (day.kind, day.width) == ("date", 1)
     x = day.encode(np.array(["1970-01-02", "2024-01-02T12:00"], object), "w", [2, 3], fill=False)[:, 0]
-    np.testing.assert_allclose(x * day.sd + day.mean, [1.0, 19724.5], rtol=1e-6)
+    np.testing.assert_allclose(x * day.std + day.mean, [1.0, 19724.5], rtol=1e-6)
     with pytest.raises(InputError, match=r"row 2, column 'day': expected a date such as 2024-05-01, got '01.05.2024'"):
         source.schema.encode_inputs({"day": np.array(["01.05.2024"], object)}, "new.csv")
     with pytest.raises(InputError, match="the target 'day' is a date"):
@@ -493,7 +493,7 @@ def test_gapminder_is_standardised_on_training_countries(tmp_path):
     }
     training = source.split("train")
     target = source.schema.targets[0]
-    np.testing.assert_allclose([target.mean, target.sd], [0, 1], atol=1e-6)
+    np.testing.assert_allclose([target.mean, target.std], [0, 1], atol=1e-6)
     for i in range(3):
         values = np.concatenate(
             [np.array(training.y)[12 * t : 12 * t + 12] for t in np.flatnonzero(training.families == i)]

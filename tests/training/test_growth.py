@@ -278,7 +278,7 @@ def test_in_a_stream_the_best_checkpoint_is_of_the_last_phase(finished):
     [
         (dataclasses.replace(CONFIG, learner=MAML()), "growth_window must be 0 for MAML: it has no clusters"),
         (CONFIG.with_settings(loss=cross_entropy, growth_threshold=1.25), "must be below 1 for an accuracy"),
-        (CONFIG.with_settings(steps=1), "rising starts below --steps 1"),
+        (CONFIG.with_settings(steps=1), "increasing starts below --steps 1"),
         (CONFIG.with_settings(log_every=0), "log_every must be at least 1"),
         (CONFIG.with_settings(growth_window=12), "must be a multiple of log_every, got 12"),
         (CONFIG.with_settings(clusters=(1,)), "must begin with two or more to grow"),
@@ -326,7 +326,7 @@ def test_novelty_looks_at_window_ends_and_grows(state, monkeypatch):
     assert (step, event.clusters, event.cause.watched, event.changed) == (45, (3, 2, 1), "embedding", 0.5)
     assert grown[1].cluster.levels[0].centers.shape == (3, 6)
     assert looks == [(0, 15), (15, 30), (30, 45)]
-    said = "clusters (2, 2, 1) -> (3, 2, 1), embedding from 0.000 to 1.000 (t 5.1); answers changed by 50.0 %"
+    said = "clusters (2, 2, 1) -> (3, 2, 1), embedding from 0.000 to 1.000 (t 5.1); predictions changed by 50.0 %"
     assert describe_growth(event) == said
 
 

@@ -182,7 +182,7 @@ def diverging(prediction, y, mask):
 
 def test_a_nan_stops_the_run_and_names_step_and_quantity(tmp_path):
     learner = dataclasses.replace(TINY.learner, loss=diverging)
-    with pytest.raises(DivergedError, match=r"gradient_norm and loss is not finite at meta-step \d+: train anew"):
+    with pytest.raises(DivergedError, match=r"gradient_norm and loss is not finite at meta-step \d+: train again"):
         train(dataclasses.replace(TINY, learner=learner), tmp_path)
 
 
@@ -226,7 +226,7 @@ def test_two_trainings_in_one_folder_are_refused(tmp_path):
 
 
 def test_an_existing_run_is_not_overwritten(finished):
-    with pytest.raises(InputError, match="already holds a run: go on with it"):
+    with pytest.raises(InputError, match="already holds a run: continue it"):
         train(TINY, finished)
 
 
@@ -348,7 +348,7 @@ def test_training_stops_when_validations_are_no_longer_better(tmp_path, monkeypa
     assert train(config, tmp_path)
     assert [r.step for r in folders.read_metrics(tmp_path)] == [10, 20, 30, 40]
     assert files.read_json(tmp_path / "best.json")["step"] == 20
-    assert "stopped at step 40: 1 validations without a better one" in capsys.readouterr().err
+    assert "stopped at step 40: no improvement in 1 validations" in capsys.readouterr().err
     assert train(config, tmp_path, resume=True)  # there is nothing left to do
     assert len(folders.read_metrics(tmp_path)) == 4
     with pytest.raises(InputError, match="patience must be from 0"):

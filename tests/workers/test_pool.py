@@ -67,9 +67,17 @@ def when_half_done(job, action):
 
 def test_a_killed_training_is_repeated_and_an_interrupted_one_resumed(tmp_path, sequential):
     first, second = jobs(tmp_path)
-    interrupt = when_half_done(first, lambda: os.kill(os.getpid(), signal.SIGINT))
+
+    def interrupt():
+        process = process_of(first, os.getpid())
+        process.suspend()  # it would soon be done
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1.0)  # until the pool has asked it to end
+        process.resume()
+
+    interrupted = when_half_done(first, interrupt)
     assert not run_jobs([first], LocalPool(2))
-    interrupt.join()
+    interrupted.join()
     assert 0 < last_step(first.folder) < first.total
     pids = []
 

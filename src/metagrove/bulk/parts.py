@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from metagrove.bulk.store import Rows
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
 from metagrove.learner import Info, Predictor
 from metagrove.nets.predictors import HasStd
 from metagrove.outer import over_tasks
@@ -112,7 +112,9 @@ class Blocks:
             task = int(np.flatnonzero(self.counts == 0)[0])
             row = int(rows.row[rows.task == task][0])
             name = str(rows.names[task])
-            raise InputError(f"{needed_in}, row {row}: the task {name!r} has no row with its target: give at least one")
+            raise InputError(
+                f"{needed_in}, row {row}: the task {quoted(name)} has no row with its target: give at least one"
+            )
 
     def rows_of(self, tasks: np.ndarray, size: int, start: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Indices of the rows `start` to `start + size` of tasks, (tasks, size), and a mask of those that exist."""

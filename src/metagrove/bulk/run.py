@@ -29,7 +29,7 @@ class ShareJob:
 
     @property
     def label(self) -> str:
-        """The name of the job, for people."""
+        """Display name of the job."""
         return f"parts {self.share + 1}, {self.share + 1 + self.num_shares}, ..."
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
 from metagrove.tables.cells import missing_cells, refuse, texts
 from metagrove.tables.read import Table, rows_of
 from metagrove.tables.schema import Schema, quote
@@ -111,7 +111,7 @@ def refuse_no_task_column(table: Table, task_column: str) -> None:
     """Raise an InputError if a table has no task column."""
     if task_column not in table.columns:
         only = quote(list(table.columns))
-        raise InputError(f"{table.where} has no column {task_column!r} (--task-column), only {only}")
+        raise InputError(f"{table.where} has no column {quoted(task_column)} (--task-column), only {only}")
 
 
 def task_names(table: Table, task_column: str) -> tuple[np.ndarray, np.ndarray]:

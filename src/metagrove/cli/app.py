@@ -42,7 +42,7 @@ class Show:
     run: Positional[str]
     """A run folder, or the name of a released model."""
     compare_with: tuple[str, ...] = ()
-    """Other runs to draw too, e.g. the fits of a MAML run, or the t-SNE of a MUMOMAML run."""
+    """Other runs to include in the figures, e.g. the fits of a MAML run, or the t-SNE of a MUMOMAML run."""
     out: Path | None = None
     """Folder of the figures; by default figures/RUN."""
     seed: int = 0
@@ -117,7 +117,7 @@ class Reproduce:
     only: str = "*"
     """Search and train only the rows whose label matches, e.g. "*, 10-shot", and write no result."""
     train: bool = True
-    """Search and train what is missing; --no-train writes the result of the rows that are trained so far."""
+    """Search and train what is missing; --no-train writes the result of the rows that are already trained."""
     out: Path = Path("results")
     """Folder of the result file."""
     release: Path | None = None
@@ -199,7 +199,7 @@ metagrove: meta-learning for many small tasks that are not all alike (HSML and t
   metagrove show RUN                                   draw the figures of a run
   metagrove report RUN [--compare-with RUN ...]        write one HTML page that explains a run
   metagrove list                                       list presets, learners and released models
-  metagrove demo                                       a demonstration of about two minutes
+  metagrove demo                                       a demonstration in a few minutes
   metagrove reproduce NAME                             run a whole experiment, resumable
   metagrove data list | prepare | verify               prepare images, official datasets or your own
 
@@ -231,12 +231,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(ended.__context__, BrokenPipeError):  # rich makes it a SystemExit(1)
             return 0
         return ended.code if flushed() and isinstance(ended.code, int) else 0
-    except BrokenPipeError:  # whoever read the output, e.g. `head`, has had enough
+    except BrokenPipeError:  # the reader of the output, e.g. `head`, has closed the pipe
         discard_stdout()
         return 0
     except LostProcessError as error:
         complain(str(error))
-        os._exit(error.exit_code)  # an orderly exit would wait for the process that is gone
+        os._exit(error.exit_code)  # a regular exit would wait for the lost process
     except Exception as error:
         if given["--debug"]:
             raise

@@ -23,7 +23,7 @@ class DataList:
     """List the official datasets with their origin, and the prepared pools."""
 
     data: Path = Path("data")
-    """Where the pools lie."""
+    """Folder of the pools."""
 
     def __call__(self) -> None:
         from metagrove.show.pools import print_official, print_pools
@@ -57,9 +57,9 @@ class DataPrepare:
     force: bool = False
     """Replace an existing pool."""
     limits: Limits = Limits()
-    """How large the source and its images may be."""
+    """Maximum size of the source and its images."""
     data: Path = Path("data")
-    """Where the pools lie."""
+    """Folder of the pools."""
 
     def __call__(self) -> None:
         from metagrove.pools import pool, prepare
@@ -80,7 +80,7 @@ class DataPrepare:
         from metagrove.pools.official import OFFICIAL
 
         if (self.source is None) != self.download:
-            raise InputError("give either --from FOLDER_OR_ARCHIVE or --download, not both and not neither")
+            raise InputError("give either --from FOLDER_OR_ARCHIVE or --download")
         if self.source is not None:
             return self.source
         if self.name not in OFFICIAL:
@@ -100,7 +100,7 @@ class DataVerify:
     size: int | None = None
     """Size of the images; by default all of them."""
     data: Path = Path("data")
-    """Where the pools lie."""
+    """Folder of the pools."""
 
     def __call__(self) -> int:
         from metagrove.errors import InputError

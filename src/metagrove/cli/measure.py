@@ -67,7 +67,7 @@ class BaselinesOf:
     also_train: tuple[str, ...] = ()
     """Other learners to train on the same tasks and compare, e.g. maml grove."""
     serve: bool = True
-    """Serve what wins on validation tasks; --no-serve keeps the run's own learner."""
+    """Serve the method that is best on validation tasks; --no-serve keeps the run's own learner."""
 
     def __call__(self) -> int:
         from metagrove.own.training import measure_baselines, print_note

@@ -8,9 +8,12 @@ from metagrove.terminal import discard_stdout
 
 __all__ = ["complain", "explain", "flushed"]
 
+LONGEST = 1_000
+"""Characters of a path or an error that a message shows."""
+
 
 def flushed() -> bool:
-    """Whether standard output took all that was printed; a reader that has had enough is no error."""
+    """Whether standard output was flushed; a pipe that its reader closed is not an error."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -31,12 +34,18 @@ def explain(error: Exception) -> int:
         complain(str(error))
         return error.exit_code
     if isinstance(error, MemoryError):
-        complain("there is not enough memory: close other programs, or ask for less at once")
+        complain("not enough memory: close other programs, or reduce the size of the request")
         return RunError.exit_code
     if isinstance(error, OSError):
         if error.filename is None:
             discard_stdout()
-        complain(f"{error.filename or 'standard output'} could not be read or written ({error.strerror or error})")
+        where = "standard output" if error.filename is None else cut(str(error.filename))
+        complain(f"{where} could not be read or written ({error.strerror or cut(str(error))})")
         return RunError.exit_code
-    complain(f"internal error, {type(error).__name__}: {error}; --debug shows the traceback")
+    complain(f"internal error, {type(error).__name__}: {cut(str(error))}; --debug shows the traceback")
     return 1
+
+
+def cut(text: str) -> str:
+    """A text of a message, of which a long one is cut."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"

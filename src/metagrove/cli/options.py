@@ -66,7 +66,7 @@ def modernize(command: str, args: Sequence[str]) -> list[str]:
     for arg in before_found_clusters(command, args):
         option, equals, value = arg.partition("=")
         if option in REMOVED or option.replace("--no-", "--") in REMOVED:
-            raise InputError(f"{option} was removed in version 0.2: no result had a use for it (CHANGELOG.md)")
+            raise InputError(f"{option} was removed in version 0.2, since no result used it (CHANGELOG.md)")
         if option not in renamed:
             new.append(arg)
             continue

@@ -95,19 +95,19 @@ metagrove train own --tasks FILE_OR_FOLDER --task-column NAME --target NAME [opt
 Train on your own tables: one long table with a task column, or a folder with one file per task.
 
   --tasks PATH             one long table (CSV or Parquet), or a folder with one table per task
-  --task-column NAME       the column of the long table that says which task a row belongs to
-  --target NAME ...        what to predict: numeric columns, or one categorical column
-  --inputs NAME ...        what to predict from; by default all other columns (numbers, categories, dates)
+  --task-column NAME       the column of the long table that names the task of each row
+  --target NAME ...        columns to predict: numeric ones, or one categorical column
+  --inputs NAME ...        columns to predict from; by default all others (numbers, categories, dates)
   --group-column NAME      keep tasks with the same value in one split, e.g. the country of several tasks
-  --shots N                support rows of a task, as many as a new task will bring (5)
-  --missing HOW            missing inputs: impute (the default, with an indicator), mean, drop, refuse
-  --learner NAME           another method than HSML, which is then served; `metagrove list` shows them
+  --shots N                number of support rows per task, as in the new tasks to come (5)
+  --missing HOW            missing inputs: impute (with an indicator; the default), mean, drop, refuse
+  --learner NAME           another learner than HSML, which is then served; see `metagrove list`
   --clusters N ... | auto  clusters of each level, e.g. 4 2 1; auto selects them on validation tasks
-  --steps N, --patience N  meta-steps; stop after N validations without a better one
+  --steps N, --patience N  meta-steps; stop after N validations without improvement
   --no-baselines           do not fit baselines (mixed models, Gaussian processes, boosted trees) in seconds;
                            otherwise the winner on validation tasks is what `adapt` and `predict` serve
   --also-train NAME ...    other learners to train and compare, e.g. maml
-  --out FOLDER, --resume   the run folder; go on with an interrupted training
+  --out FOLDER, --resume   the run folder; continue an interrupted training
 
 Afterwards:  metagrove adapt RUN --support ROWS --out TASK;  metagrove predict TASK --input ROWS --out CSV
 `metagrove train own --help-all` lists every setting."""
@@ -121,7 +121,7 @@ def main(name: str, args: Sequence[str], learner: str | None) -> int:
     args = ["--help" if arg == "--help-all" else arg for arg in args]
     command = shlex.join(["metagrove", "train", name, *args, *(["--learner", learner] if learner else [])])
     train = train_tables if name == "own" else train_images
-    about = f"{ABOUT[name]}. --learner NAME takes another method: {', '.join(learners())}."
+    about = f"{ABOUT[name]}. --learner NAME selects another method: {', '.join(learners())}."
 
     def parse(kind: type, left: Sequence[str], default: Any = None) -> Any:
         how = {"args": list(left), "prog": f"metagrove train {name}", "description": about, "config": FLAT}
@@ -167,7 +167,7 @@ def train_tables(args: list[str], learner: str | None, command: str, parse: Call
 
 
 def refuse_misspelt(args: Sequence[str]) -> None:
-    """Refuse an option that no part knows and that is nearly one of the data options, e.g. --taks."""
+    """Raise an InputError for an unknown option that resembles one of the data options, e.g. --taks."""
     example = Tables(schema=Schema((Column("x", "number"),), (Column("y", "number"),)))
     names = [field.name for kind in (TableData, OwnTables) for field in dataclasses.fields(kind)]
     known = {f"--{name.replace('_', '-')}" for name in [*names, *setting_names(table_config(example, 100))]}
@@ -267,5 +267,5 @@ def common_size(names: Sequence[str], data: Path) -> int:
     if not common:
         lacking = [name for name, of_pool in zip(names, sizes, strict=True) if not of_pool]
         what = f"no pool {lacking[0]!r}" if lacking else f"no size that all of {', '.join(names)} have"
-        raise InputError(f"{what} in {data}: `metagrove data list` shows what there is, `data prepare` makes more")
+        raise InputError(f"{what} in {data}: `metagrove data list` shows the pools, `metagrove data prepare` makes one")
     return max(common)

@@ -42,7 +42,10 @@ class Selfcheck:
                 )
             )
         elif wrong:
-            print(f"{', '.join(wrong)}: more than {selfcheck.TOLERANCE:g} from the stored values", file=sys.stderr)
+            print(
+                f"{', '.join(wrong)}: differs by more than {selfcheck.TOLERANCE:g} from the stored values",
+                file=sys.stderr,
+            )
         else:
             print(f"all {len(found)} agree with the stored CPU values within {selfcheck.TOLERANCE:g}")
         return 1 if wrong else 0

@@ -29,11 +29,11 @@ class Train:
     resume: bool = False
     """Continue from the last checkpoint of the folder."""
     devices: int | None = None
-    """Devices that share the tasks of a meta-step, at most one for each block (--task-blocks); the result does not
-    depend on it. By default all there are; on a CPU, one for each core."""
+    """Number of devices that share the tasks of a meta-step, at most one per block (--task-blocks); the result does not
+    depend on it. By default all available devices; on a CPU, one per core."""
     coordinator: str | None = None
     """Train in several processes, e.g. on several machines: host:port of process 0, the same for all; or auto, under
-    Slurm, Open MPI or Kubernetes. The run folder must be on a file system that all of them see."""
+    Slurm, Open MPI or Kubernetes. The run folder must be on a shared file system."""
     num_processes: int | None = None
     """With --coordinator host:port, the number of processes."""
     process_id: int | None = None
@@ -41,7 +41,7 @@ class Train:
 
 
 PLACES = ("--devices", "--coordinator", "--num-processes", "--process-id")
-"""Options that say where a training runs, and do not change its result."""
+"""Options that determine where a training runs, and do not change its result."""
 
 
 def main(args: list[str]) -> int:
@@ -58,25 +58,32 @@ def main(args: list[str]) -> int:
         from metagrove.cli.own import main as own
 
         return own(name, rest, learner)
-    phases, rest = take_option(rest, "--phases")
     start, about, made_by = stored_config(Path(name)) if name.endswith(".json") else preset_config(name, learner)
-    config, rest = choose_parts(start, rest)
+    settings = parse_settings(name, rest, start, about)
+    config, folder = settings.config, settings.out or default_folder(Path(name).stem, settings.config)
+    command = made_by if made_by and config == start else recorded_command(args)
+    start_devices(settings, config)
+    done = train_into(config, folder, resume=settings.resume, command=command, devices=settings.devices)
+    again = shlex.join(["metagrove", "train", *(arg for arg in args if arg != "--resume"), "--resume"])
+    note(f"trained: {folder}" if done else f"interrupted, progress is saved; resume with: {again}")
+    return 0 if done else STOPPED
+
+
+def parse_settings(name: str, args: list[str], start: Config, about: str) -> Train:
+    """Parse the options after the name of a preset; those that are not given are as in the config `start`."""
+    phases, args = take_option(args, "--phases")
+    config, args = choose_parts(start, args)
     settings = tyro.cli(
         Train,
-        args=rest,
+        args=args,
         default=Train(config),
         prog=f"metagrove train {name}",
         description=f"{about}.\n\n{choices_of(config)}",
         config=FLAT,
     )
-    config = settings.config if phases is None else settings.config.with_settings(phases=phases)
-    folder = settings.out or default_folder(Path(name).stem, config)
-    again = shlex.join(["metagrove", "train", *(arg for arg in args if arg != "--resume"), "--resume"])
-    command = made_by if made_by and config == start else recorded_command(args)
-    start_devices(settings, config)
-    done = train_into(config, folder, resume=settings.resume, command=command, devices=settings.devices)
-    note(f"trained: {folder}" if done else f"interrupted, progress is saved; resume with: {again}")
-    return 0 if done else STOPPED
+    if phases is None:
+        return settings
+    return dataclasses.replace(settings, config=settings.config.with_settings(phases=phases))
 
 
 def recorded_command(args: list[str]) -> str:
@@ -88,19 +95,19 @@ def recorded_command(args: list[str]) -> str:
 
 
 def preset_config(name: str, learner: str | None) -> tuple[Config, str, str]:
-    """The config of a preset, what it is, and no command."""
+    """The config of a preset, its description, and no command."""
     return preset(name, learner), PRESETS[name].about, ""
 
 
 def stored_config(path: Path) -> tuple[Config, str, str]:
-    """The config of a run.json, what it is, and the command that made that run."""
+    """The config of a run.json, its description, and the command of that run."""
     stored = read_run(path)
     config = from_json(stored.config, file_format=stored.format)
     return config, f"the settings of {path}", stored.provenance.command
 
 
 def start_devices(settings: Train, config: Config) -> None:
-    """Before JAX starts: CPU devices, and the processes that train together; all but the first say nothing."""
+    """Configure CPU devices and join other processes, before JAX starts; only the first process prints."""
     processes = settings.num_processes or 1
     most = min(cut_of(config.training).blocks, settings.devices or processes * usable_cores())
     is_image = config.source.spec.is_image
@@ -116,7 +123,7 @@ def start_devices(settings: Train, config: Config) -> None:
 
 
 def choices_of(config: Config) -> str:
-    """Describe the choices beside settings: the learner, and parts of HSML."""
+    """Describe the choices of learner, phases and parts of HSML."""
     lines = [f"--learner NAME: {', '.join(learners())}."]
     lines += ['--phases TEXT: phases of the training, e.g. "1/4: embed by reconstruction; net cluster gate".']
     for kind, names in CHOICES.items():

@@ -26,23 +26,23 @@ class Growth:
     """When a hierarchy gains a cluster, and how the cluster is initialised (HSML-D)."""
 
     growth_window: int = 0
-    """Q: meta-steps whose mean loss (accuracy, of a classifier) is set against the window's before; 0: never grow."""
+    """Q: meta-steps of the windows whose mean losses (a classifier: accuracies) are compared; 0 disables growth."""
     growth_threshold: float = 1.25
-    """μ: grow when the loss is more than so many times the last window's, or the accuracy less, for a μ below 1."""
+    """μ: add a cluster when the mean loss exceeds μ times that of the last window (accuracy: falls below, μ < 1)."""
     growth_cooldown: int = 8000
-    """Meta-steps after the start, and after a growth, in which nothing grows."""
+    """Meta-steps after the start, and after each new cluster, in which none is added."""
     growth_detector: Literal["ratio", "novelty", "evidence"] = "ratio"
-    """How a change is noticed: the paper's ratio of two windows; novelty, the t statistic of the embeddings of tasks
-    drawn as now and as at the last look, where they differ most; evidence, of the learner grove, the share of tasks of
-    none of the known clusters."""
+    """How a change of the tasks is detected: ratio of the losses of two windows, as in the paper; novelty, a t test of
+    task embeddings now and at the last check; evidence (learner grove), the share of tasks that belong to none of the
+    known clusters."""
     growth_t: float = 5.0
-    """With novelty, the least t for which a cluster is added."""
+    """With novelty, the t statistic above which a cluster is added."""
     growth_probe: int = 600
-    """With novelty and evidence, tasks that are drawn as they come now; with novelty as many as at the last look."""
+    """With novelty and evidence, the number of current tasks drawn for each check."""
     growth_start: GrowthStart = "random"
-    """A new cluster: random as in the paper; warm, at the tasks that fit worst."""
+    """Initialisation of a new cluster: random as in the paper, or warm, at the tasks with the largest loss."""
     most_clusters: int = 16
-    """Clusters of the first level beyond which nothing grows."""
+    """Maximum number of first-level clusters."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,14 +55,14 @@ class Training:
     """
 
     steps: int = 70_000
-    """Number of meta-steps. The steps of a fit that comes before them do not count; 0 for a learner with that alone."""
+    """Number of meta-steps, not counting those of a fit before them; 0 for a learner that is only fitted."""
     meta_batch: int = 25
     """Number of tasks per meta-step."""
     task_chunk_size: int = 400
-    """Most tasks worked on at once; a larger meta-batch goes block by block, in less memory."""
+    """Maximum number of tasks computed at once; a larger meta-batch is processed in chunks, in less memory."""
     task_blocks: int = 1
-    """The least number of equal blocks that a meta-batch is cut into; so many devices can share it. The result depends
-    on the blocks (by rounding), never on the number of devices."""
+    """Minimum number of equal blocks that a meta-batch is cut into, and maximum number of devices that share it.
+    The result depends on the blocks (by rounding), never on the number of devices."""
     outer_lr: float = 0.001
     """Outer learning rate (β)."""
     outer_rule: Literal["adam", "sgd"] = "adam"
@@ -76,22 +76,22 @@ class Training:
     seed: int = 0
     """Random seed."""
     log_every: int = 100
-    """Meta-steps in one compiled call, and between two lines of metrics.jsonl."""
+    """Number of meta-steps per compiled call, and per line of metrics.jsonl."""
     validate_every: int = 1000
-    """Meta-steps between two validations, each followed by a checkpoint."""
+    """Number of meta-steps between validations, each followed by a checkpoint."""
     validation_tasks: int = 2000
-    """Validation tasks; they choose the best checkpoint and the number of inner steps at test."""
+    """Number of validation tasks, which select the best checkpoint and the number of inner steps at test."""
     patience: int = 0
-    """Stop after so many validations in a row without a better one; 0 to train all meta-steps."""
+    """Stop after this many consecutive validations without improvement; 0 disables early stopping."""
     max_eval_inner_steps: int = 10
-    """Largest number of inner steps scored in validation and evaluation."""
+    """Maximum number of inner steps scored in validation and evaluation."""
     growth: Growth = Growth()
     """When clusters are added."""
     pretrain_steps: int = 0
-    """Steps of supervised pretraining before all else: the base net classifies the images of training tasks among all
-    training classes, by a linear layer that is then removed. They are not meta-steps; 0 for none."""
+    """Number of supervised pretraining steps before the first meta-step: the base net classifies the images of training
+    tasks among all training classes, by a linear layer that is then removed; 0 disables pretraining."""
     phases: tyro.conf.Suppress[tuple[Phase, ...]] = ()
-    """Phases of the training, in order; without any, all is trained by the query loss from first to last."""
+    """Training phases in order; if empty, all meta-parameters are trained by the query loss."""
 
     def phase_ends(self) -> list[int]:
         """Return the meta-step at which each phase ends; the last phase takes all remaining meta-steps.
@@ -178,7 +178,7 @@ class Config:
 
 
 def check_config(config: Config) -> None:
-    """Refuse settings that cannot work, all of them at once."""
+    """Raise an InputError that lists all settings that cannot work."""
     if wrong := setting_errors(Training, config.training, "training") + parts_errors(config):
         raise InputError("; ".join(wrong))
     net: Any = getattr(config.learner, "net", None)

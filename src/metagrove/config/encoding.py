@@ -14,7 +14,7 @@ from metagrove.files import FORMAT, as_json
 from metagrove.learner import Learner
 from metagrove.sources.source import Source
 from metagrove.tables.schema import Schema
-from metagrove.typed_json import hints_of
+from metagrove.typed_json import hints_of, listed
 
 __all__ = ["from_json", "learner_from_json", "to_json"]
 
@@ -51,7 +51,7 @@ def from_json(
     data = migrate(data, file_format)
     problems = config_errors(data, source=source is None, learner=learner is None, training=Training)
     if problems:
-        raise InputError("; ".join(problems))
+        raise InputError(listed(problems))
     training = dict(data["training"])
     training["growth"] = build(Growth, training.get("growth", {}))
     training["phases"] = tuple(build(Phase, phase) for phase in training.get("phases", ()))
@@ -66,7 +66,7 @@ def learner_from_json(data: Mapping[str, Any], *, file_format: int = FORMAT) -> 
     """The learner alone."""
     data = migrate({"learner": data}, file_format)["learner"]
     if problems := part_errors("learner", Learner, data, "learner"):
-        raise InputError("; ".join(problems))
+        raise InputError(listed(problems))
     return decode_part("learner", data)
 
 

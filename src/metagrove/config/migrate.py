@@ -8,18 +8,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from metagrove.errors import InputError
+from metagrove.tables.schema import migrate_schema
 
 __all__ = ["RENAMED", "array_names_of_format_1", "migrate"]
 
 RENAMED = {
-    # settings that only have another name
+    # renamed settings
     "tasks_in_flight": "task_chunk_size",
     "test_steps": "max_eval_inner_steps",
     "picture_look": "image_features",
     "together": "group_column",
 }
 REMOVED: dict[str, Any] = {
-    # settings that are gone, with the one value that can still be read
+    # removed settings, with the only value that can still be read
     "learn_scales": False,
     "masses": False,
     "growth_parents": False,
@@ -30,7 +31,7 @@ EMBED = ("example_dim", "task_dim", "input_scale", "image_features", "embedding_
 RECURRENT = ("row_order", "test_permutations")
 ATTENTION = ("attention_layers", "attention_heads")
 ARRAYS = (
-    # an array's name now, and in format 1
+    # present name of an array, and its name in format 1
     (r"\bcluster\.normalizer\.log_std$", "frame.log_spread"),
     (r"\bcluster\.normalizer\.", "frame."),
     (r"\bcluster\.projection\.", "embed.outward."),
@@ -39,7 +40,7 @@ ARRAYS = (
 
 
 def migrate(config: Mapping[str, Any], file_format: int) -> dict[str, Any]:
-    """A config's plain data in the present format.
+    """Convert the plain data of a config to the present format.
 
     Args:
         config: Plain data as the file has it; parts may be missing.
@@ -49,11 +50,11 @@ def migrate(config: Mapping[str, Any], file_format: int) -> dict[str, Any]:
         The same settings under their present names.
 
     Raises:
-        InputError: A setting that was removed has another value than its default.
+        InputError: If a removed setting has another value than its default.
     """
     if not isinstance(config, Mapping):
         raise InputError("config must be an object with source, learner and training")
-    config = with_min_rows(config)
+    config = with_schema(with_min_rows(config))
     if file_format >= 2:
         return dict(config)
     moved = {name: rename_settings(part) for name, part in config.items()}
@@ -69,12 +70,20 @@ def migrate(config: Mapping[str, Any], file_format: int) -> dict[str, Any]:
 
 
 def with_min_rows(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A source of tables from before `min_rows`, when a task needed a row more than the fewest shots."""
+    """Add `min_rows` to a source of tables from before that setting: one row more than the minimum of shots."""
     source = config.get("source")
     if not isinstance(source, Mapping) or source.get("name") != "tables" or "min_rows" in source:
         return config
     shots = source.get("min_shots") or source.get("shots", 5)
     return {**config, "source": {**source, "min_rows": shots + 1 if isinstance(shots, int) else shots}}
+
+
+def with_schema(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A source of tables with its schema in the present format."""
+    source = config.get("source")
+    if not isinstance(source, Mapping) or "schema" not in source:
+        return config
+    return {**config, "source": {**source, "schema": migrate_schema(source["schema"])}}
 
 
 def rename_settings(part: Any) -> Any:

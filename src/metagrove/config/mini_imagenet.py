@@ -42,9 +42,9 @@ PUBLISHED: dict[str, Config] = {
     "relation-net": published(
         RelationNet(padding=False), steps=500_000, meta_batch=1, clip_norm=0.5, schedule="cosine"
     ),
-    "gnn": published(GNN(net=WIDE), steps=80_000, meta_batch=2, schedule="cosine"),
+    "gnn": published(GNN(net=WIDE, nearest_init=False), steps=80_000, meta_batch=2, schedule="cosine"),
     "map-dlm": published(MAPDLM(), steps=25_000, meta_batch=1, images=EIGHT_WAYS, schedule="cosine"),
-    "snail": published(SNAIL(loss=cross_entropy), steps=60_000, meta_batch=1, outer_lr=1e-4),
+    "snail": published(SNAIL(loss=cross_entropy, nearest_init=False), steps=60_000, meta_batch=1, outer_lr=1e-4),
     "matching-net-fce": published(MatchingNetFCE(), steps=75_000, meta_batch=1, outer_lr=1e-4, clip_norm=0.25),
     "platipus": published(PLATIPUS(net=Conv4Net(), **LIKE_MAML), steps=60_000, meta_batch=4),
     "llama": published(LLAMA(net=Conv4Net(filters=64), **LIKE_MAML), steps=60_000, meta_batch=4),

@@ -23,11 +23,11 @@ TRAINING = Training(
     max_eval_inner_steps=15,
 )
 INNER_CLIP = 10.0
-"""Inner gradients are clipped to this: rows far out would otherwise make the first meta-steps diverge."""
+"""Inner gradients are clipped to this value, since outliers would make the first meta-steps diverge."""
 
 
 def table_config(source: Tables, num_tasks: int) -> Config:
-    """HSML for tables with so many training tasks."""
+    """The default config of HSML for tables, by the number of training tasks."""
     wide = source.schema.x_dim > 20
     classifies = source.schema.classifies
     net = MLPNet(hidden=(80, 80) if wide else (40, 40), init_sd=0.2 if wide else 0.4, classifies=classifies)
@@ -44,7 +44,7 @@ def table_config(source: Tables, num_tasks: int) -> Config:
 
 
 def fitting_clusters(num_tasks: int) -> tuple[int, ...]:
-    """A first guess: some thirty training tasks or more for each cluster of the first level."""
+    """Default numbers of clusters: at least about thirty training tasks per first-level cluster."""
     if num_tasks < 60:
         return (2, 1)
     return (4, 2, 1) if num_tasks < 1000 else (8, 4, 1)

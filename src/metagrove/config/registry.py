@@ -123,7 +123,7 @@ GROUPS = {kind: f"metagrove.{kind}s" for kind in BUILT_IN}
 """The entry point group of each kind: metagrove.learners, metagrove.sources, metagrove.nets, metagrove.embeds, ..."""
 LOSSES: dict[str, Callable] = {"mse": mse, "cross_entropy": cross_entropy}
 CHOICES: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
-    # kind of part: what a user calls a choice of it -> its class, and the settings that make it so
+    # kind of part: choice on the command line -> class, and the settings that it implies
     "embed": {
         "gru": ("recurrent", {"cell": "gru"}),
         "lstm": ("recurrent", {"cell": "lstm"}),
@@ -151,7 +151,7 @@ def classes(kind: str) -> Mapping[str, type]:
     found = dict(BUILT_IN[kind])
     for entry in importlib.metadata.entry_points(group=GROUPS[kind]):
         if entry.name in found:
-            raise InputError(f"{entry.value} provides the {kind} {entry.name!r}, which there is already: rename it")
+            raise InputError(f"{entry.value} provides the {kind} {entry.name!r}, which already exists: rename it")
         found[entry.name] = entry.load()
     return found
 

@@ -15,7 +15,7 @@ Settings = Mapping[str, Any]
 
 
 def replace_settings(config: Any, settings: Settings) -> Any:
-    """A copy of a config with the settings of these names changed, however deep they are.
+    """Copy a config with some settings changed, at any depth.
 
     Args:
         config: A dataclass of settings and of parts with settings.

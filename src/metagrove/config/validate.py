@@ -1,9 +1,10 @@
-"""Settings against the types that their dataclasses declare, and within bounds: before anything is built of them.
+"""Validation of settings against the declared types and bounds, before anything is built from them.
 
-The same rules hold for the JSON of a file, which may come from a stranger, and for a config made in Python.
+The same rules hold for the JSON of a file, which may come from an untrusted source, and for a config made in Python.
 """
 
 import dataclasses
+import functools
 import math
 import typing
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ __all__ = ["MOST", "setting_errors"]
 ANY_COUNT = 10**9
 """Largest value of a setting that counts something."""
 MOST = {
-    # settings with a lower limit: what would otherwise take all memory or never end
+    # settings with a smaller maximum, since memory or run time depends on them
     **dict.fromkeys(("inner_steps", "max_eval_inner_steps", "leader_steps", "read_steps"), 10_000),
     **dict.fromkeys(("updates_per_step", "test_permutations", "particles", "samples", "restarts"), 10_000),
     **dict.fromkeys(("shots", "queries", "test_queries", "train_shots", "min_shots", "min_rows"), 100_000),
@@ -62,7 +63,7 @@ def setting_errors(cls: type, data: Any, where: str = "") -> list[str]:
     problems = []
     if isinstance(data, Mapping):
         known = [field.name for field in fields]
-        unknown = [key for key in data if key not in known and key != "name"]
+        unknown = [key for key in data if key not in known]
         problems += [f"{path_to(where, key)}: {unknown_name(quoted_key(key), known)}{NEWER}" for key in unknown]
         needed = [field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING]
         problems += [f"{path_to(where, name)} is missing" for name in needed if name not in data]
@@ -81,17 +82,18 @@ def quoted_key(key: str) -> str:
 
 def value_errors(name: str, hint: Any, value: Any, where: str) -> list[str]:
     """What is wrong with one setting."""
+    return list_errors(hint, value, where) or type_errors(hint, value, where, functools.partial(special_errors, name))
 
-    def special(hint: Any, value: Any, where: str) -> list[str] | None:
-        if name in PARTS and (found := part_errors(PARTS[name], hint, value, where)) is not None:
-            return found
-        if name == "loss" and typing.get_origin(hint) is Callable:
-            return loss_errors(value, where)
-        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            return setting_errors(hint, value, where)
-        return number_errors(name, hint, value, where)
 
-    return list_errors(hint, value, where) or type_errors(hint, value, where, special)
+def special_errors(name: str, hint: Any, value: Any, where: str) -> list[str] | None:
+    """What is wrong with a part, a loss, a record or a number; None for anything else."""
+    if name in PARTS and (found := part_errors(PARTS[name], hint, value, where)) is not None:
+        return found
+    if name == "loss" and typing.get_origin(hint) is Callable:
+        return loss_errors(value, where)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return setting_errors(hint, value, where)
+    return number_errors(name, hint, value, where)
 
 
 def list_errors(hint: Any, value: Any, where: str) -> list[str]:
@@ -142,7 +144,7 @@ def part_errors(kind: str, hint: Any, value: Any, where: str) -> list[str] | Non
     cls = known[value["name"]]
     if kind != "net" and not is_accepted(cls, hint):
         return [f"{path_to(where, 'name')}: {quoted(value['name'])} cannot be used here"]
-    return setting_errors(cls, value, where)
+    return setting_errors(cls, {key: one for key, one in value.items() if key != "name"}, where)
 
 
 def is_accepted(cls: type, hint: Any) -> bool:

@@ -34,8 +34,13 @@ from metagrove.losses import best_of
 from metagrove.serve.run import Run
 from metagrove.serve.served import Served, write_served
 from metagrove.training.scores import PairedComparison, ci95, paired_difference
+from metagrove.typed_json import raise_type_errors
 
 FILE = "baselines.json"
+NEEDED = ("metric", "num_tasks", "rows", "best", "advice", "num_draws", "seed")
+NEEDED_IN_ROWS = ("name", "label", "variant", "by_family")
+"""What the file and its rows cannot do without."""
+MOST_TASKS, MOST_DRAWS = 10**7, 10**4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +172,7 @@ def measured_of(one: Candidate, run: Run, test: Draws, validation_loss: float | 
 
 
 def with_served(result: Baselines, losses: Mapping[str, float], run: Run, *, serve: bool) -> Baselines:
-    """Decide what is served, write that beside the run, and say so."""
+    """Select what is served, store it with the run, and report it."""
     label = {row.name: row.label for row in result.rows}
     words = {name: in_prose(name, classifies=run.classifies) for name in label}
     variant = {row.name: row.variant for row in result.rows}
@@ -186,8 +191,24 @@ def with_served(result: Baselines, losses: Mapping[str, float], run: Run, *, ser
 
 
 def read_baselines(folder: Path) -> Baselines | None:
-    """Read the baselines of a run, or return None if it has none."""
-    return files.from_json(Baselines, files.read_json(folder / FILE)) if (folder / FILE).exists() else None
+    """Read the baselines of a run, or return None if it has none.
+
+    Raises:
+        RunError: The file is damaged, of a newer version, incomplete, or what it says cannot be.
+    """
+    if not (path := folder / FILE).exists():
+        return None
+    found = files.read_record(Baselines, path, needs=NEEDED)
+    problems = [
+        f"rows[{at}].{name} is missing"
+        for at, row in enumerate(found.rows)
+        for name in NEEDED_IN_ROWS
+        if getattr(row, name) is None
+    ]
+    if not (1 <= found.num_tasks <= MOST_TASKS and 1 <= found.num_draws <= MOST_DRAWS and abs(found.seed) < 2**63):
+        problems += [f"num_tasks must be from 1 to {MOST_TASKS:,}, num_draws to {MOST_DRAWS:,}, and seed of 64 bits"]
+    raise_type_errors(problems, path)
+    return found
 
 
 def own_scores(run: Run, num_draws: int, seed: int) -> np.ndarray:

@@ -68,7 +68,7 @@ def label_of(name: str, *, classifies: bool = False) -> str:
 
 
 def trained(run: Run, configs: Mapping[str, Config], note: Note) -> Iterator[Candidate]:
-    """Train other learners on the same tasks, or load what is trained; one that fails says so and is not repeated."""
+    """Train other learners on the same tasks, or load them; a failure is recorded and not repeated."""
     for name, config in configs.items():
         folder = baseline_folder(run.folder, name)
         if (folder / FAILED).exists():
@@ -88,7 +88,7 @@ def trained(run: Run, configs: Mapping[str, Config], note: Note) -> Iterator[Can
 
 
 def fitted(run: Run, data: Data, note: Note) -> Iterator[Candidate]:
-    """Fit every baseline, or load what is fitted; one that fails says so and is not repeated."""
+    """Fit every baseline, or load it; a failure is recorded and not repeated."""
     for name, entry in baselines_for(classifies=data.classifies).items():
         folder = baseline_folder(run.folder, name)
         if not (folder / "run.json").exists() and not (folder / FAILED).exists():

@@ -29,7 +29,7 @@ class Interval:
     """Intervals of one target on test tasks."""
 
     asked: float
-    """Coverage that was asked for."""
+    """Requested coverage."""
     coverage: float
     """Share of the true values inside, a mean over tasks."""
     coverage_ci95: float
@@ -61,7 +61,7 @@ class ReliabilityBin:
 
 @dataclasses.dataclass(frozen=True)
 class ClassScores:
-    """Scores of a classifier that do not reward the largest class alone."""
+    """Scores of a classifier, over rows and by class."""
 
     accuracy: float
     """In percent, over rows."""
@@ -138,9 +138,9 @@ def target_scores(draws: Draws, schema: Schema, calibration: Calibration | None)
         variance = float(np.mean([np.square(one - mean).mean() for one in y]))
         interval = None
         if widths is not None:
-            interval = interval_of(error, draws.by_task([one[:, t] for one in widths]), column.sd)
+            interval = interval_of(error, draws.by_task([one[:, t] for one in widths]), column.std)
         r2 = 1 - mse / variance if variance > 0 else float("nan")
-        found[column.name] = TargetScores(float(np.sqrt(mse)) * column.sd, r2, interval)
+        found[column.name] = TargetScores(float(np.sqrt(mse)) * column.std, r2, interval)
     return found
 
 
@@ -151,10 +151,10 @@ def half_widths(draws: Draws, calibration: Calibration) -> list[np.ndarray]:
     return [calibration.for_task(support).half_widths(x, one, COVERAGE) for support, x, one in each]
 
 
-def interval_of(error: list[np.ndarray], half: list[np.ndarray], sd: float) -> Interval:
+def interval_of(error: list[np.ndarray], half: list[np.ndarray], std: float) -> Interval:
     """Coverage and width over tasks."""
     inside = np.array([(np.abs(e) <= h).mean() for e, h in zip(error, half, strict=True)])
-    width = float(np.mean([2 * one.mean() for one in half])) * sd
+    width = float(np.mean([2 * one.mean() for one in half])) * std
     return Interval(COVERAGE, float(inside.mean()), float(ci95(inside)), width)
 
 

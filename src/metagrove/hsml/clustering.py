@@ -18,7 +18,7 @@ __all__ = ["Assignments", "ClusterModule", "ClusteredMeta", "Clustering", "Place
 
 @runtime_checkable
 class ClusteredMeta(Protocol):
-    """Of HSML's meta-parameters, what a cluster part may look at."""
+    """The meta-parameters of HSML that a cluster part may use."""
 
     embed: Any
     cluster: Any
@@ -32,7 +32,7 @@ class Placement(eqx.Module):
     """Placement of a task in the hierarchy: the output of a cluster part and the input of the gate."""
 
     task_embedding: Float[Array, " d"]
-    """g, or what stands for the single task in its place."""
+    """g, or another representation of the single task in its place."""
     root_repr: Float[Array, " h"]
     """h^L."""
     assignments: Assignments
@@ -45,7 +45,7 @@ class Placement(eqx.Module):
     inner_coordinates: Float[Array, "inner s"] | None = None
     """ε̂ in the prior of each other node."""
     novelty: dict[str, Float[Array, ""]] = eqx.field(default_factory=dict)
-    """How far the task is of none of these clusters; empty for clusters by distance."""
+    """Measures of novelty, larger for a task of none of these clusters; empty for clusters by distance."""
 
 
 @runtime_checkable

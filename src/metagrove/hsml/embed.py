@@ -9,15 +9,16 @@ import dataclasses
 from typing import ClassVar, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from metagrove.errors import check_at_least_one
 from metagrove.losses import mse
 from metagrove.nets.attention import AttentionAggregator
 from metagrove.nets.encoder import ImageEncoder, ImageFeatures, make_example_net
 from metagrove.nets.linear import Linear
-from metagrove.nets.order import RowOrder, read_rows
+from metagrove.nets.order import RowOrder, row_orders
 from metagrove.nets.pooling import PoolingAggregator
 from metagrove.nets.recurrent import RecurrentAggregator, Summary
 from metagrove.task import Examples, Spec
@@ -50,12 +51,12 @@ class Embedder(eqx.Module):
         self, support: Examples, *, key: PRNGKeyArray | None = None
     ) -> tuple[Float[Array, " d"], Float[Array, ""]]:
         """g and L_r; without a key, nothing depends on the order of the rows."""
-        example_embeddings = self.embed_examples(support)
+        example_embeddings, mask = self.embed_examples(support), support.mask
         if self.row_order is None:
-            task_embedding, loss = self.aggregate(example_embeddings, support.mask)
+            task_embedding, loss = self.aggregate(example_embeddings, mask)
         else:
-            how = {"order": self.row_order, "num_permutations": self.num_permutations, "key": key}
-            task_embedding, loss = read_rows(self.aggregate, example_embeddings, support, **how)
+            orders = row_orders(support, self.num_permutations, key=key, order=self.row_order)
+            task_embedding, loss = self.aggregate_in(orders, example_embeddings, mask)
         return self.embedding_scale * task_embedding, loss
 
     def embed_examples(self, support: Examples) -> Float[Array, "n e"]:
@@ -64,6 +65,15 @@ class Embedder(eqx.Module):
         if isinstance(self.example_net, ImageEncoder):
             return self.example_net(x, y)
         return self.example_net(jnp.concatenate([x, y * self.input_scale], axis=1))
+
+    def aggregate_in(
+        self, orders: Int[Array, "p n"], example_embeddings: Float[Array, "n e"], mask: Bool[Array, " n"]
+    ) -> tuple[Float[Array, " d"], Float[Array, ""]]:
+        """g and L_r, averaged over orders of the rows."""
+        if len(orders) == 1:
+            return self.aggregate(example_embeddings[orders[0]], mask[orders[0]])
+        each = jax.vmap(lambda order: self.aggregate(example_embeddings[order], mask[order]))(orders)
+        return jax.tree.map(lambda out: out.mean(0), each)
 
     def aggregate(
         self, example_embeddings: Float[Array, "n e"], mask: Bool[Array, " n"]
@@ -83,13 +93,13 @@ class Embedding(abc.ABC):
     """
 
     example_dim: int = 20
-    """Size of F(x, y), an example's embedding."""
+    """Size of F(x, y), the embedding of an example."""
     task_dim: int = 40
     """d, the size of the task embedding and of every cluster representation."""
     input_scale: float = 1.0
     """Multiplies x and y before F."""
     image_features: ImageFeatures = "places"
-    """What F's dense layers receive of an image: the feature map, or moments over its pixels (beyond the paper)."""
+    """Input of the dense layers of F for images: the feature map, or moments over its pixels (beyond the paper)."""
     embedding_scale: float = 1.0
     """Multiplies g. A small scale lets the gate rely on the clusters before it relies on the single task."""
 
@@ -154,9 +164,9 @@ class RecurrentEmbedding(Embedding):
     row_order: RowOrder = "random"
     """Order in which the rows are read in training: a random permutation, or sorted (beyond the paper)."""
     test_permutations: int = 16
-    """With random order, the seeded permutations of the sorted rows whose embeddings are averaged at test."""
+    """With random order, the number of fixed permutations of the sorted rows to average over at test."""
     summary: Summary = "mean"
-    """What of the encoder is g: the mean of its outputs, eq. (5), or its last state (the paper's ablation A2b)."""
+    """Task embedding g: the mean of the encoder outputs, eq. (5), or the last state (ablation A2b of the paper)."""
 
     @property
     def reading(self) -> tuple[RowOrder, int]:

@@ -53,7 +53,7 @@ class EvidenceClusters(Clustering):
     """
 
     clusters: tuple[int, ...] = (8, 4, 2, 1)
-    """Number of clusters at first, of which the fit keeps those it needs, and of nodes of each level above them."""
+    """Initial number of clusters, which the fit prunes, and number of nodes of each level above them."""
     features: BasisName = "chebyshev"
     """Features φ(x): fixed functions of each input (linear, chebyshev, spline), or a net of all inputs (learned)."""
     degree: int = 12
@@ -73,17 +73,17 @@ class EvidenceClusters(Clustering):
     fit_lr: float = 0.01
     """Learning rate of the fit, with cosine decay to 0."""
     fit_noise: tuple[float, float] = (0.25, 0.005)
-    """First and last lower bound on the noise s in the fit, in units of the targets' standard deviation."""
+    """Initial and final lower bound on the noise s in the fit, in standard deviations of the targets."""
     annealed: float = 0.75
-    """The part of the fit in which that bound falls."""
+    """Fraction of the fit in which that bound is annealed."""
     learn_noise: bool = True
     """Learn s above the bound; otherwise s is the bound."""
     restarts: int = 2
-    """Random starts that are fitted together; validation tasks choose among them."""
+    """Number of random restarts, fitted together; validation tasks select one."""
     judging_tasks: int = 1000
-    """Validation tasks that choose a start; as many training tasks decide scales, and which clusters are merged."""
+    """Number of validation tasks that select a restart, and of training tasks for scales and merges."""
     assumed_noise: float = 0.0
-    """Noise s that is assumed after the fit, in units of y; small for noise-free functions, 0 for s as fitted."""
+    """Noise s assumed after the fit, in units of y; small for noise-free functions, 0 for the fitted value."""
 
     letter: ClassVar[str] = "E"
     has_coordinates: ClassVar[bool] = True
@@ -196,7 +196,7 @@ class EvidenceClusters(Clustering):
         first, last = self.fit_noise
         conditions = (
             (falling, f"clusters must not grow towards the root of a dendrogram, got {self.clusters}"),
-            (first >= last > 0, f"fit_noise must be a pair that falls and stays above 0, got {self.fit_noise}"),
+            (first >= last > 0, f"fit_noise must be a decreasing pair of positive numbers, got {self.fit_noise}"),
             (0 <= self.annealed <= 1, f"annealed must be 0 to 1, got {self.annealed}"),
             (self.fit_lr > 0, f"fit_lr must be positive, got {self.fit_lr}"),
             (self.assumed_noise >= 0, f"assumed_noise must be 0 (as fitted) or more, got {self.assumed_noise}"),

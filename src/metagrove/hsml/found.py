@@ -157,7 +157,7 @@ def split_half_embeddings(
 
 def find_clusters(cluster: FoundHierarchy, embeddings: SplitHalfEmbeddings, *, key: PRNGKeyArray) -> FoundHierarchy:
     """The hierarchy with A as its projection, the normaliser of projected embeddings, and k-means centres."""
-    from sklearn.cluster import KMeans  # slow to import, and seldom wanted
+    from sklearn.cluster import KMeans  # slow to import, and rarely needed
 
     if not embeddings.both_halves.all():
         raise InputError("start_tasks needs two support examples or more in every task: choose another --cluster")
@@ -165,7 +165,7 @@ def find_clusters(cluster: FoundHierarchy, embeddings: SplitHalfEmbeddings, *, k
     mean, weight = whole.mean(0), signal_map(even, odd)
     length = np.sqrt(np.square((whole - mean) @ weight).sum(1).mean())
     if not length > 0:
-        raise InputError("start_tasks finds nothing that tells tasks apart: choose another --cluster")
+        raise InputError("start_tasks finds no signal that distinguishes tasks: choose another --cluster")
     weight /= length
     projected = cluster.projection_scale * (whole - mean) @ weight
     restarts: Any = 10  # the stubs have it as a string

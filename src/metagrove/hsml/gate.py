@@ -61,7 +61,7 @@ class TaskFiLM(eqx.Module):
 
 
 def read(placement: Placement, inputs: tuple[GateInput, ...]) -> Float[Array, " i"]:
-    """[g ⊕ h^L], or what else a gate is told to read."""
+    """[g ⊕ h^L], or the inputs that the settings select."""
     parts = {
         "task": placement.task_embedding,
         "root": placement.root_repr,
@@ -108,8 +108,31 @@ class IdentityGate(eqx.Module):
         return net
 
 
+class ReadsPlacement:
+    """Validation that is shared by gates with the setting `gate_inputs`."""
+
+    gate_inputs: tuple[GateInput, ...]
+
+    def growth_errors(self) -> list[str]:
+        """List what prevents the hierarchy from growing under this gate, one line each.
+
+        Returns:
+            A message for each obstacle; empty if the hierarchy can grow.
+        """
+        fixed = "growth_window must be 0 where the gate reads the assignment: its input has a fixed size"
+        return [fixed] if "assignment" in self.gate_inputs else []
+
+    def validation_errors(self) -> list[str]:
+        """List the problems of the settings, one line each.
+
+        Returns:
+            A message for each setting that cannot be used.
+        """
+        return [] if self.gate_inputs else ["gate_inputs must name at least one of task, root, assignment"]
+
+
 @dataclasses.dataclass(frozen=True)
-class ParameterGate:
+class ParameterGate(ReadsPlacement):
     """The paper's gate, one layer for each parameter tensor of the base net (section 4.3).
 
     θ₀ᵢ = θ₀ ∘ o with o = σ(W_g [g ⊕ h^L] + b_g), eq. (8).
@@ -138,26 +161,13 @@ class ParameterGate:
         layer = GateLayer(input_dim, params, self.gate_form, rank=self.gate_rank, key=key)
         return TaskGate(layer, self.gate_inputs)
 
-    def growth_errors(self) -> list[str]:
-        """List what prevents the hierarchy from growing under this gate, one line each.
-
-        Returns:
-            A message for each obstacle; empty if the hierarchy can grow.
-        """
-        return growth_errors(self.gate_inputs)
-
     def validation_errors(self) -> list[str]:
-        """List the problems of the settings, one line each.
-
-        Returns:
-            A message for each setting that cannot be used.
-        """
         wrong = [] if self.gate_rank >= 0 else [f"gate_rank must be 0 (full) or more, got {self.gate_rank}"]
-        return wrong + input_errors(self.gate_inputs)
+        return wrong + super().validation_errors()
 
 
 @dataclasses.dataclass(frozen=True)
-class FiLMGate:
+class FiLMGate(ReadsPlacement):
     """FiLM in place of the gate: scale and shift of the units of each hidden layer (the paper's ablation A4b).
 
     The inner steps adapt θ₀ and leave scales and shifts unchanged.
@@ -182,33 +192,6 @@ class FiLMGate:
         keys = jax.random.split(key, len(code_dims))
         layers = tuple(Linear(input_dim, size, key=k) for size, k in zip(code_dims, keys, strict=True))
         return TaskFiLM(layers, self.gate_inputs)
-
-    def growth_errors(self) -> list[str]:
-        """List what prevents the hierarchy from growing under this gate, one line each.
-
-        Returns:
-            A message for each obstacle; empty if the hierarchy can grow.
-        """
-        return growth_errors(self.gate_inputs)
-
-    def validation_errors(self) -> list[str]:
-        """List the problems of the settings, one line each.
-
-        Returns:
-            A message for each setting that cannot be used.
-        """
-        return input_errors(self.gate_inputs)
-
-
-def growth_errors(inputs: tuple[GateInput, ...]) -> list[str]:
-    """List what prevents a hierarchy from growing under a gate with these inputs."""
-    fixed = "growth_window must be 0 where the gate reads the assignment: its input has one size"
-    return [fixed] if "assignment" in inputs else []
-
-
-def input_errors(inputs: tuple[GateInput, ...]) -> list[str]:
-    """List the problems of the inputs of a gate."""
-    return [] if inputs else ["gate_inputs must name at least one of task, root, assignment"]
 
 
 @dataclasses.dataclass(frozen=True)

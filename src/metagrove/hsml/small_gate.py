@@ -1,4 +1,4 @@
-"""A gate whose nodes own little, beyond the paper: what a cluster has of its own must not be learned by heart.
+"""A gate with few parameters per node, beyond the paper, so that clusters do not overfit.
 
 φᵢ = φ₀ + Σ_v P_v a_v   over all nodes v of the hierarchy but the root
 
@@ -65,7 +65,7 @@ class SmallGate:
     """What a node owns, as far as the base net has it: film (scale and shift of each channel), rates (the learning rate
     of each layer), scale (that of a prototype head), attention (the biases of attention among prototypes)."""
     path_dropout: float = 0.2
-    """Part of the training tasks that use the root alone."""
+    """Fraction of the training tasks that use the root alone (path dropout)."""
 
     def __call__(self, params: Any, sizes: Mapping[str, int], *, key: PRNGKeyArray) -> TaskShifts:
         """Initialise the gate.

@@ -20,7 +20,6 @@ from metagrove.learner.info import (
     NetFn,
     Phase,
     Predictor,
-    after_each_step,
     num_parameters,
 )
 
@@ -33,6 +32,5 @@ __all__ = [
     "NetFn",
     "Phase",
     "Predictor",
-    "after_each_step",
     "num_parameters",
 ]

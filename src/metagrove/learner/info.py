@@ -10,9 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from metagrove.losses import LossFn
-from metagrove.task import Examples
-
 __all__ = [
     "ClusterFunctions",
     "GrowthStart",
@@ -21,7 +18,6 @@ __all__ = [
     "NetFn",
     "Phase",
     "Predictor",
-    "after_each_step",
     "num_parameters",
 ]
 
@@ -94,23 +90,6 @@ class ClusterFunctions:
     mean: np.ndarray
     std: np.ndarray
     draws: np.ndarray
-
-
-def after_each_step(
-    path: Predictor, examples: Examples, score_fn: LossFn, bind: Callable[[Predictor], Predictor] = lambda p: p
-) -> Float[Array, " steps_plus_1"]:
-    """`score_fn` of every predictor on the path, e.g. the query loss after 0, 1, ..., steps inner steps.
-
-    `bind` is applied to each predictor before it is called, e.g. to give it the support set's statistics.
-    """
-
-    stacked, same_for_all = eqx.partition(path, eqx.is_inexact_array)
-
-    def score(params: Any) -> Array:
-        predictor = bind(eqx.combine(params, same_for_all))
-        return score_fn(predictor(examples.x, examples.mask), examples.y, examples.mask)
-
-    return jax.lax.map(score, stacked)
 
 
 def num_parameters(meta: Meta) -> int:

@@ -24,7 +24,7 @@ from metagrove.task import Examples
 __all__ = ["grow_mixture", "simulate"]
 
 GROWTH_TASKS = 2000
-"""Tasks among which those of none of these clusters are looked for."""
+"""Number of tasks among which those of none of the clusters are selected."""
 LEAST_NOVEL = 20
 """The most novel tasks that a cluster is fitted to at least."""
 EM_STEPS = 100

@@ -216,7 +216,7 @@ def make_spline(settings: BasisSettings, rows: np.ndarray, key: PRNGKeyArray) ->
     shift, scale = rows.mean(0), nonzero(rows.std(0), rows)
     z = (rows - shift) / scale
     knots = np.stack([spline_knots(column, settings.knots) for column in z.T])
-    with jax.enable_x64(True):
+    with jax.ensure_compile_time_eval(), jax.enable_x64(True):  # also where init is traced for its shapes
         terms = np.asarray(natural_cubic(jnp.asarray(z), jnp.asarray(knots)))
     center = terms.mean(0)
     transforms = [orthonormalizer(terms[:, d] - center[d]) for d in range(rows.shape[1])]

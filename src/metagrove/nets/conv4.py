@@ -1,7 +1,7 @@
 """The base net for images (paper, section 6.2): four blocks of convolution, normalisation, ReLU and 2×2 max
 pooling, then a linear layer and log-softmax.
 
-Normalisation uses the statistics of the set that is looked at: of the queries when queries are classified, so that a
+Normalisation uses the statistics of the set that the net is called on, e.g. of the queries, so that a
 prediction depends on the other images of its set (transductive). With `statistics="support"` they are always those of
 the support set, and it does not.
 """
@@ -40,7 +40,7 @@ class Conv4(eqx.Module):
     log_scales: tuple[Float[Array, "..."], ...] | None = None
     """Logarithm of the scale of each block's channels after normalisation; without it the scale is 1."""
     context: Examples | None = None
-    """The support set whose statistics are used; without it, those of the images that are looked at."""
+    """The support set whose statistics are used; without it, those of the images it is called on."""
     statistics: Literal["batch", "support"] = eqx.field(static=True, default="batch")
     softplus: float = eqx.field(static=True, default=0.0)
     """κ of the activation, 0 for ReLU."""
@@ -149,7 +149,7 @@ def convolve(
     """x * w, and the mean and variance of each of its channels over the images where `mask` holds.
 
     Where x are pixels, nothing of them is adapted: the mean m and covariance C of their 3×3 neighbourhoods are
-    constants, and those of x * w are mᵀw and wᵀCw, without another look at the values.
+    constants, and those of x * w are mᵀw and wᵀCw, without another pass over the values.
     """
     num_values = x.shape[1] * x.shape[2]
     weight = mask / (jnp.maximum(mask.sum(), 1) * num_values)
@@ -175,16 +175,16 @@ def affine(x: Float[Array, "n h w c"], scale: Float[Array, " c"], shift: Float[A
 
 @dataclasses.dataclass(frozen=True)
 class Conv4Net:
-    """Draws a `Conv4` for a source's images and number of classes."""
+    """Initialises a `Conv4` for the images and the number of classes of a source."""
 
     filters: int = 32
     """Channels of each block of the base net."""
     blocks: int = 4
-    """Its blocks; each halves the image."""
+    """Number of blocks; each halves the image."""
     widths: tuple[int, ...] = ()
     """Channels of each block, if they differ: one number per block, in place of `filters` and `blocks`."""
     statistics: Literal["batch", "support"] = "batch"
-    """Whose mean and variance normalise: those of the set that is looked at, or always the support set's."""
+    """Statistics that normalise: those of the set that the net is called on, or always those of the support set."""
     softplus: float = 0.0
     """κ of the activation softplus(κx)/κ, which is smooth; 0 for ReLU."""
 

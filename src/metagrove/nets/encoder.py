@@ -33,40 +33,40 @@ RELU_GAIN = 2**0.5
 class ImageEncoder(eqx.Module):
     """F(x, y) for images: maps each image and its one-hot label to a vector of size `dim` + number of classes.
 
-    `look` selects the input of the fully connected layers: "places" is the flattened output of the last block, as in
-    the paper; "moments" is the mean and standard deviation over pixels of every channel of every block.
+    `image_features` selects the input of the fully connected layers: "places" is the flattened output of the last
+    block, as in the paper; "moments" is the mean and standard deviation over pixels of every channel of every block.
     """
 
     kernels: tuple[Float[Array, "..."], ...]
     layers: tuple[Linear, Linear]
-    look: ImageFeatures = eqx.field(static=True)
+    image_features: ImageFeatures = eqx.field(static=True)
 
-    def __init__(self, spec: Spec, dim: int, look: ImageFeatures, *, key: PRNGKeyArray):
+    def __init__(self, spec: Spec, dim: int, image_features: ImageFeatures, *, key: PRNGKeyArray):
         height, width, channels = spec.x_shape
         keys = jax.random.split(key, 4)
         shapes = [(5, 5, channels, FILTERS), (5, 5, FILTERS, FILTERS)]
         self.kernels = tuple(RELU_GAIN * xavier(k, s, 25 * (s[2] + s[3])) for k, s in zip(keys, shapes, strict=False))
-        num_features = 4 * FILTERS if look == "moments" else (height // 4) * (width // 4) * FILTERS
+        num_features = 4 * FILTERS if image_features == "moments" else (height // 4) * (width // 4) * FILTERS
         layers = (Linear(num_features, HIDDEN, key=keys[2]), Linear(HIDDEN, dim, key=keys[3]))
         self.layers = eqx.tree_at(lambda pair: [one.weight for one in pair], layers, replace_fn=lambda w: RELU_GAIN * w)
-        self.look = look
+        self.image_features = image_features
 
     def __call__(self, x: Float[Array, "n h w c"], y: Float[Array, "n y"]) -> Float[Array, "n e"]:
         x, moments = (x - PIXEL_MEAN) / PIXEL_STD, []
         for kernel in self.kernels:
             x = jax.nn.relu(max_pool(conv(x, kernel)))  # 2×2; the authors' 3×3 with stride 2 is slow on a CPU
             moments += [x.mean((1, 2)), jnp.sqrt(x.var((1, 2)) + SMALL)]
-        features = jnp.concatenate(moments, axis=1) if self.look == "moments" else x.reshape(len(x), -1)
+        features = jnp.concatenate(moments, axis=1) if self.image_features == "moments" else x.reshape(len(x), -1)
         return jnp.concatenate([self.layers[1](jax.nn.relu(self.layers[0](features))), y], axis=1)
 
 
 def make_example_net(
-    spec: Spec, dim: int, look: ImageFeatures = "places", *, key: PRNGKeyArray
+    spec: Spec, dim: int, image_features: ImageFeatures = "places", *, key: PRNGKeyArray
 ) -> tuple[Linear | ImageEncoder, int]:
     """Create F for tables or for images; return it and the size of its output."""
     if len(spec.x_shape) == 1:
         return Linear(spec.x_shape[0] + spec.y_dim, dim, key=key), dim
-    return ImageEncoder(spec, dim, look, key=key), dim + spec.y_dim
+    return ImageEncoder(spec, dim, image_features, key=key), dim + spec.y_dim
 
 
 class StridedEncoder(eqx.Module):

@@ -1,12 +1,11 @@
 """Order in which a recurrent net reads the rows of a set, which is unordered."""
 
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from metagrove.task import Examples
 
@@ -15,37 +14,16 @@ SUMMARIES = 2
 """Number of fixed random projections of the pixels by which images are sorted."""
 
 
-def read_rows(
-    read: Callable[[Float[Array, "n e"], Bool[Array, " n"]], Any],
-    rows: Float[Array, "n e"],
-    support: Examples,
-    *,
-    order: RowOrder,
-    num_permutations: int,
-    key: PRNGKeyArray | None,
-) -> Any:
-    """Apply `read` to rows, one per support example, in a sorted or random order.
+def row_orders(
+    support: Examples, num_permutations: int, *, key: PRNGKeyArray | None, order: RowOrder = "random"
+) -> Int[Array, "p n"]:
+    """Orders in which to read the rows of a support set; unmasked rows come first in each.
 
-    Without a key the result is invariant to the order of the support: rows are sorted, and if training uses random
-    orders, the result is averaged over `num_permutations` fixed permutations of the sorted rows.
+    With a key there is one order, random or sorted. Without a key the orders do not depend on that of the support: the
+    sorted rows, or if training uses random orders, `num_permutations` fixed permutations of them, to be averaged over.
     """
-
-    def read_as(places: Int[Array, " n"]) -> Any:
-        return read(rows[places], support.mask[places])
-
     if order == "sorted":
-        return read_as(sorted_places(support))
-    if key is not None:
-        return read_as(permuted_places(support.mask, key))
-    each = jax.vmap(read_as)(row_orders(support, num_permutations, key=None))
-    return jax.tree.map(lambda out: out.mean(0), each)
-
-
-def row_orders(support: Examples, num_permutations: int, *, key: PRNGKeyArray | None) -> Int[Array, "p n"]:
-    """Draw one random order of the rows; without a key, fixed permutations of the sorted rows.
-
-    Unmasked rows come first in each.
-    """
+        return sorted_places(support)[None]
     if key is not None:
         return permuted_places(support.mask, key)[None]
     in_order = sorted_places(support)

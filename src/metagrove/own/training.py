@@ -33,6 +33,8 @@ __all__ = ["train_own"]
 Note = Callable[[str], None]
 NUM_DRAWS = 5
 """Draws of each test task, with different support rows, when baselines are measured."""
+SHOWN_INPUTS = 20
+"""Inputs whose names are told."""
 CALMER = 5.0
 """Learning rates are divided by this after a training that diverged."""
 
@@ -111,17 +113,8 @@ def train_own(
     config = own_config(data, learner, print_note).with_settings(**others)
     if clusters is not None and clusters != "auto":
         config = config.with_settings(clusters=clusters)
-    job = Job(
-        config,
-        folder,
-        resume=resume,
-        choose_clusters=clusters == "auto",
-        baselines=baselines,
-        also=tuple(also_train),
-        serve=learner is None,
-        command="metagrove.train_own(...)",
-        workers=workers,
-    )
+    how = {"resume": resume, "choose_clusters": clusters == "auto", "baselines": baselines, "workers": workers}
+    job = Job(config, folder, also=tuple(also_train), serve=learner is None, command="metagrove.train_own(...)", **how)
     if (run := run_job(job, print_note)) is None:
         raise KeyboardInterrupt
     return run
@@ -178,8 +171,10 @@ def describe_columns(source: Tables) -> str:
     """Describe the inputs and targets of a source."""
     inputs = ", ".join(
         c.name + {"category": f" ({len(c.categories)} categories)", "date": " (a date)"}.get(c.kind, "")
-        for c in source.schema.inputs
+        for c in source.schema.inputs[:SHOWN_INPUTS]
     )
+    more = len(source.schema.inputs) - SHOWN_INPUTS
+    inputs += f" and {more:,} others" if more > 0 else ""
     targets = ", ".join(column.name for column in source.schema.targets)
     kind = f"one of {len(source.schema.labels)} classes" if source.schema.classifies else "by regression"
     return f"{targets} from {inputs}, {kind}"
@@ -202,7 +197,7 @@ def run_job(job: Job, note: Note) -> Run | None:
 
 
 def train_or_calm_down(config: Config, job: Job, note: Note) -> bool:
-    """Train; where that diverges, train once more with lower learning rates. False if it was interrupted."""
+    """Train, and once more with lower learning rates if training diverges. False if interrupted."""
     calm = with_lower_rates(config)
     if job.resume and is_config_of(job.folder, calm):
         return train_into(calm, job.folder, resume=True, command=job.command)
@@ -223,13 +218,13 @@ def with_lower_rates(config: Config) -> Config:
 
 
 def rates(config: Config) -> str:
-    """The learning rates of a config in words."""
+    """The learning rates of a config as options."""
     inner = getattr(config.learner, "inner_lr", None)
     return f"--outer-lr {config.training.outer_lr:.3g}" + (f" --inner-lr {inner:.3g}" if inner is not None else "")
 
 
 def is_config_of(folder: Path, config: Config) -> bool:
-    """Whether a run folder was begun with this config."""
+    """Whether a run folder was created with this config."""
     path = folder / "run.json"
     return path.exists() and folders.read_run(path).config == json.loads(json.dumps(to_json(config)))
 
@@ -266,4 +261,4 @@ def find_clusters(job: Job, note: Note) -> Config | None:
 
 
 print_note = note_line
-"""Print a line to standard error, unless notes are left out."""
+"""Print a line to standard error, unless notes are suppressed."""

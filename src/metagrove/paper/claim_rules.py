@@ -12,7 +12,7 @@ from pathlib import Path
 
 from metagrove.files import from_json
 from metagrove.paper.image_tables import all_scores
-from metagrove.paper.results import ExperimentResult, RowResult, read_result
+from metagrove.paper.results import RowResult, read_experiment, read_result
 from metagrove.paper.seeds import Seeds, difference_over_seeds
 from metagrove.paper.theory.records import TheoryResult
 from metagrove.training.scores import paired_difference
@@ -31,7 +31,7 @@ class Finding:
 def rows_of(results: Path, file: str) -> dict[str, RowResult]:
     """The rows of a result by label; none if there is no such file."""
     path = results / f"{file}.json"
-    rows = from_json(ExperimentResult, read_result(path)).rows if path.exists() else []
+    rows = read_experiment(path).rows if path.exists() else []
     return {row.label: row for row in rows}
 
 

@@ -52,6 +52,13 @@ def grouped_ratios(result: Json) -> list[list[str]]:
     return [["", "mean", "worst", "sets"], *sorted(rows, key=lambda row: float(row[1]))]
 
 
+def grouped_ratios_short(result: Json) -> list[list[str]]:
+    """`grouped_ratios` of what is served and of the best-known methods, for README."""
+    shown = {"served", *map(label_of, ("mixed-model", "hsml", "maml", "support-trees", "ridge"))}
+    heading, *rows = grouped_ratios(result)
+    return [heading, *(row for row in rows if row[0] in shown)]
+
+
 def best_of(one: Json) -> float:
     """The lowest relative error of a set."""
     return one["relative"][one["best"]]
@@ -137,10 +144,11 @@ def gapminder_search(result: Json) -> list[list[str]]:
     for name, one in result["learners"].items():
         for i, tried in enumerate(one["search"]):
             settings = ", ".join(f"{key} {value:g}" for key, value in tried["settings"].items())
-            settings = f"**{settings}**" if tried["settings"] == one["chosen"] else settings
+            selected = tried["settings"] == one["chosen"]
+            settings = f"**{settings}**" if selected else settings
             value = tried["validation"]
             scored = f"{value['value']:.4f} ± {value['ci95']:.4f}" if value else "diverged"
-            seeds = ", ".join(f"{seed['test']:.4f}" for seed in one["seeds"]) if not i else ""
+            seeds = ", ".join(f"{seed['test']:.4f}" for seed in one["seeds"]) if selected else ""
             rows.append(["" if i else name.upper(), settings, scored, seeds])
     heading = ["", "candidates (selected in bold)", "validation error ± CI", "test error of each seed of the selected"]
     return [heading, *rows]

@@ -1,12 +1,13 @@
 """Results of experiments, as stored in results/*.json."""
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 
 from metagrove.evaluation.hierarchy import HierarchyMeasures
 from metagrove.evaluation.summaries import StreamSummary
-from metagrove.files import FLAT, OMIT_NONE, Json
+from metagrove.files import FLAT, OMIT_NONE, Json, from_json
 from metagrove.losses import best_of
 from metagrove.training.records import ValidationRecord
 from metagrove.training.scores import PairedComparison, Summary
@@ -118,6 +119,17 @@ def read_result(path: Path) -> Json:
         for seed in row.get("seeds") or []:
             complete(seed)
     return result
+
+
+def read_experiment(path: Path) -> ExperimentResult:
+    """Read the result of an experiment, of any version; once for all tables that are made of it."""
+    return _read_experiment(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=64)
+def _read_experiment(path: Path, changed: int) -> ExperimentResult:
+    del changed
+    return from_json(ExperimentResult, read_result(path))
 
 
 def complete(seed: Json) -> None:

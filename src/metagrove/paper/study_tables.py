@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from metagrove.files import from_json
 from metagrove.paper.cells import decimals, with_ci
 from metagrove.paper.experiments import EXPERIMENTS, Row
 from metagrove.paper.image_tables import average_ci95
-from metagrove.paper.results import ExperimentResult, RowResult, read_result
+from metagrove.paper.results import ExperimentResult, RowResult, read_experiment
 from metagrove.paper.seeds import Seeds, difference_over_seeds
 from metagrove.paper.stream_tables import signed
 from metagrove.training.scores import Clustering
@@ -39,7 +38,7 @@ class Study:
     def read(self, results: Path) -> "Study":
         """The study with its result from a folder, if there is one."""
         path = results / f"{self.file}.json"
-        result = from_json(ExperimentResult, read_result(path)) if path.exists() else None
+        result = read_experiment(path) if path.exists() else None
         return dataclasses.replace(self, result=result, results=results)
 
     def command(self, only: str | None = None) -> str:

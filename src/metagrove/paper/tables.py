@@ -23,7 +23,7 @@ from metagrove.paper import (
 )
 from metagrove.paper.cells import error, with_ci
 from metagrove.paper.names import display_name
-from metagrove.paper.results import ExperimentResult, read_result
+from metagrove.paper.results import ExperimentResult, read_experiment, read_result
 from metagrove.paper.study_tables import Study
 from metagrove.paper.theory import tables as theory_tables
 from metagrove.paper.theory.records import TheoryResult
@@ -106,6 +106,15 @@ def clusters(result: Json) -> Cells:
     ]
 
 
+def faults(result: Json) -> Cells:
+    """Faults of the fault-injection suite by kind, and how many of them lost something."""
+    rows = [[r["what"], f"{r['faults']:,}", f"{r['lost']:,}"] for r in result["rows"]]
+    total = [f"{sum(r[key] for r in result['rows']):,}" for key in ("faults", "lost")]
+    seconds, memory = result["seconds"], result["peak_memory_mb"]
+    last = f"in all, in {seconds / 60:.0f} minutes with at most {memory:,.0f} MB a process"
+    return [["fault", "tried", "lost"], *rows, [last, *total]]
+
+
 def image_statistics(result: Json) -> Cells:
     """Accuracy of runs on images, normalised by the query set (transductive) and by the support set."""
     ways = ("transductive", "support statistics")
@@ -157,8 +166,10 @@ BENCHMARK_TABLES: dict[str, tuple[str, Callable[[Json], Cells]]] = {
     "image-alarms": ("image-alarms", stream_tables.false_alarms),
     "growth-cost": ("benchmark-growth", stream_tables.cost),
     "false-alarms": ("false-alarms", stream_tables.false_alarms),
+    "faults": ("faults", faults),
     "grouped-errors": ("grouped-tables", own_tables.grouped_errors),
     "grouped-ratios": ("grouped-tables", own_tables.grouped_ratios),
+    "grouped-ratios-short": ("grouped-tables", own_tables.grouped_ratios_short),
     "grouped-sets": ("grouped-tables", own_tables.grouped_sets),
     "gapminder": ("gapminder", own_tables.gapminder),
     "gapminder-differences": ("gapminder", own_tables.gapminder_differences),
@@ -173,8 +184,11 @@ BENCHMARK_TABLES: dict[str, tuple[str, Callable[[Json], Cells]]] = {
     "toy-scale": ("benchmark-toy", scale),
 }
 """Tables of results written by the scripts in benchmarks/."""
-BENCHMARKS = {"benchmark-methods": "benchmarks/methods.py"}
-"""Scripts whose result may be missing: they need an idle machine."""
+BENCHMARKS = {
+    "benchmark-methods": "benchmarks/methods.py",
+    "faults": "tests/safety/faults.py --kills 1000",
+}
+"""Scripts whose result may be missing: they need an idle machine or an hour."""
 
 STUDY_TABLES: dict[str, tuple[Study, Callable[[Study], Cells]]] = {
     "ablations": (Study("ablations"), study_tables.errors),
@@ -227,7 +241,7 @@ def cells_of(name: str, results: Path) -> Cells:
     """Make a table from its result."""
     if name in EXPERIMENT_TABLES:
         file, make = EXPERIMENT_TABLES[name]
-        return make(from_json(ExperimentResult, read_result(results / f"{file}.json")))
+        return make(read_experiment(results / f"{file}.json"))
     if name in STUDY_TABLES:
         study, make_of_study = STUDY_TABLES[name]
         return make_of_study(study.read(results))

@@ -13,7 +13,7 @@ from metagrove.pools.limits import DEFAULT, Limits
 def decode(content: bytes, size: int, box: Box | None = None, limits: Limits = DEFAULT) -> np.ndarray:
     """Decode an image as RGB, crop it to its bounding box if it has one, and resize it to size × size."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limits have the say
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limits apply
         with Image.open(io.BytesIO(content)) as opened:
             limits.refuse_pixels(*opened.size)
             image = ImageOps.exif_transpose(opened) if box is None else opened.crop(inside(box, opened.size))

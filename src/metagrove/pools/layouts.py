@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TypeVar
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
 from metagrove.pools.archive import Listing
 
 T = TypeVar("T")
@@ -119,5 +119,5 @@ def numbers(words: list[str]) -> list[float]:
         return [float(word) for word in words]
     except ValueError as error:
         raise InputError(
-            f"a bounding box reads {' '.join(words)!r}, expected four numbers: download the archive again"
+            f"a bounding box reads {quoted(' '.join(words))}, expected four numbers: download the archive again"
         ) from error

@@ -1,4 +1,4 @@
-"""Limits of archives and images from strangers: by declared and by actual size, before memory is spent."""
+"""Limits of untrusted archives and images, by declared and by actual size, before memory is allocated."""
 
 import dataclasses
 from pathlib import Path
@@ -9,11 +9,13 @@ from metagrove.errors import InputError, quoted
 __all__ = ["DEFAULT", "Limits", "SmallReads", "read_member"]
 
 MB = 1_000_000
+MAX_RATIO = 200
+"""How many times its own size an archive above 1 GB may unpack to; images hardly shrink."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How large the files of a source and its images may be."""
+    """Maximum sizes of the files of a source and of its images."""
 
     max_file_mb: float = 64.0
     """Largest image file or table, in megabytes after unpacking."""
@@ -34,6 +36,8 @@ class Limits:
         """The size of an archive so far, with one more member; a member or an archive that is too large is refused."""
         if wanted:
             self.refuse_large(source, path, size)
+        if total + size > max(MAX_RATIO * source.stat().st_size, 1000 * MB):
+            raise InputError(f"{source} unpacks to more than {MAX_RATIO} times its size: it holds no images")
         if total + size > self.max_total_gb * 1000 * MB:
             raise InputError(
                 f"{source} unpacks to more than {self.max_total_gb:g} GB: use another archive, or raise --max-total-gb"
@@ -50,7 +54,7 @@ class Limits:
 
 
 DEFAULT = Limits()
-"""Unless other limits are given."""
+"""The default limits."""
 
 
 def read_member(file: Any, limits: Limits, source: Path, path: str) -> bytes:

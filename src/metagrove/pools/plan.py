@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
 from metagrove.pools.archive import Listing
 from metagrove.pools.layouts import ImageFile, class_folders
 from metagrove.pools.official import OFFICIAL, normal, splits, without_number
@@ -54,7 +54,7 @@ def plan(name: str, source: Path, found: Listing, rules: Rules) -> tuple[list[Pl
     present = set(found.images)
     problems += [f"{one.path} is listed but missing" for c in classes for one in c.images if one.path not in present]
     problems += [
-        f"class {one.name!r} has {len(one.images)} images, needs {rules.min_images} (--min-images)"
+        f"class {quoted(one.name)} has {len(one.images)} images, needs {rules.min_images} (--min-images)"
         for one in classes
         if len(one.images) < rules.min_images
     ]
@@ -92,8 +92,8 @@ def given_split(images: list[ImageFile]) -> tuple[list[Planned], list[str]]:
     for one in classes:
         where.setdefault(one.name, []).append(one.split)
     return classes, [
-        f"class {class_name!r} lies in {' and '.join(found)}: meta-splits share no class, remove the split folders to "
-        "have the classes split at random"
+        f"class {quoted(class_name)} lies in {' and '.join(found)}: meta-splits share no class, remove the split "
+        "folders to have the classes split at random"
         for class_name, found in where.items()
         if len(found) > 1
     ]
@@ -107,7 +107,7 @@ def paper_split(name: str, images: list[ImageFile]) -> tuple[list[Planned], list
             found.setdefault(form, []).extend(members)
     wanted = [(class_name, split) for split in SPLITS for class_name in splits()[name][split]]
     missing = [
-        f"class {class_name!r} of the paper's {split} split is missing"
+        f"class {quoted(class_name)} of the paper's {split} split is missing"
         for class_name, split in wanted
         if normal(class_name) not in found
     ]

@@ -10,12 +10,13 @@ import hashlib
 import itertools
 import os
 import shutil
+import tokenize
 from pathlib import Path
 
 import numpy as np
 
 from metagrove import files
-from metagrove.errors import InputError, RunError
+from metagrove.errors import InputError, RunError, quoted
 from metagrove.files import Json
 
 SPLITS = ("train", "validation", "test")
@@ -100,7 +101,7 @@ def read(name: str, size: int, data: Path) -> Pool:
     restore(folder.with_name(f".{folder.name}{OLD}"))
     if not (folder / "index.json").exists():
         raise InputError(
-            f"no pool {name!r} of {size} pixels in {data}: prepare it with `metagrove data prepare {name} --from "
+            f"no pool {quoted(name)} of {size} pixels in {data}: prepare it with `metagrove data prepare {name} --from "
             f"FOLDER_OR_ARCHIVE --size {size}`, and see `metagrove data list`"
         )
     index = files.read_record(PoolIndex, folder / "index.json", needs=("name", "sha256", "classes"))
@@ -109,7 +110,7 @@ def read(name: str, size: int, data: Path) -> Pool:
         raise RunError(f"{path} is not a plain file: prepare {name} again")
     try:
         images = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError, OverflowError) as error:
+    except (*(OSError, ValueError, EOFError, OverflowError), SyntaxError, tokenize.TokenError, MemoryError) as error:
         raise RunError(f"{path} cannot be read ({str(error)[:200]}): prepare {name} again") from error
     if images.shape != (sum(one.count for one in index.classes), size, size, 3) or images.dtype != np.uint8:
         raise RunError(f"{path} has shape {images.shape}, which differs from its index: prepare it again")

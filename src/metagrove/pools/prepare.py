@@ -15,7 +15,7 @@ from pathlib import Path
 import PIL
 from rich.progress import Progress
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
 from metagrove.files import TEMPORARY, hold, remove_abandoned, save_error
 from metagrove.pools import archive, pool
 from metagrove.pools.image import decode
@@ -96,7 +96,9 @@ def describe_images(classes: list[Planned], usual: int) -> dict[str, str]:
 def check(name: str, size: int, folder: Path, force: bool) -> None:
     """Raise an InputError for an invalid name, an invalid size, or a pool that exists already."""
     if not re.fullmatch(r"\w[\w.-]*", name):
-        raise InputError(f"a pool's name must consist of letters, digits, dots and dashes (my-birds); got {name!r}")
+        raise InputError(
+            f"a pool's name must consist of letters, digits, dots and dashes (my-birds); got {quoted(name)}"
+        )
     if not 1 <= size <= MAX_SIZE:
         raise InputError(f"size must be from 1 to {MAX_SIZE} pixels; got {size}")
     if folder.exists() and not force:

@@ -7,7 +7,10 @@ answer:     the query's row of [X, A X] W after the last layer
 
 Every query has a graph of its own; normalisation is by all graphs that are looked at together. Deviations: φ is the
 base net and a linear layer, without dropout (`--widths 64 96 128 256` has the published channels); the diagonal, which
-the softmax leaves out, does not enter the statistics of the adjacency MLP, and each pair enters once.
+the softmax leaves out, does not enter the statistics of the adjacency MLP, and each pair enters once; the first weights
+are those of a soft nearest-neighbour classifier (`nearest_init`). From random ones the comparison of images and the
+reading of labels must be learned at once, each of which is useless without the other: the loss stays at that of a
+uniform prediction for thousands of meta-steps.
 """
 
 import dataclasses
@@ -36,6 +39,8 @@ __all__ = ["GNN"]
 EDGE_SLOPE, NODE_SLOPE = 0.01, 0.01
 """Slopes of the leaky ReLUs of edges and nodes below 0."""
 NEVER = -1e9
+NEAREST_SCALE, LABEL_SCALE = 2.0, 4.0
+"""With `nearest_init`, the sum of the last weights of an adjacency MLP, and the weight of a label that is read."""
 Found = tuple[Any, ...]
 """Moments of normalisation layers, in order."""
 
@@ -47,10 +52,11 @@ class Adjacency(eqx.Module):
     """Without biases, which would cancel in the normalisation, and the last one in the softmax."""
     norms: tuple[BatchNorm, ...]
 
-    def __init__(self, in_dim: int, dims: tuple[int, ...], *, key: PRNGKeyArray):
+    def __init__(self, in_dim: int, dims: tuple[int, ...], *, nearest: bool, key: PRNGKeyArray):
         shapes = itertools.pairwise((in_dim, *dims, 1))
         keys = jax.random.split(key, len(dims) + 1)
-        self.weights = tuple(xavier(k, shape, sum(shape)) for k, shape in zip(keys, shapes, strict=True))
+        weights = [xavier(k, shape, sum(shape)) for k, shape in zip(keys, shapes, strict=True)]
+        self.weights = nearness(weights) if nearest else tuple(weights)
         self.norms = tuple(BatchNorm(size) for size in dims)
 
     def __call__(
@@ -111,7 +117,7 @@ class GraphClassifier(eqx.Module):
     support_nodes: Float[Array, "..."]
     real: Bool[Array, "*_ n"]
     context: Examples | None = None
-    """The support set whose moments normalise; without it, those of the queries that are looked at."""
+    """The support set whose moments normalise; without it, those of the queries."""
 
     def __call__(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n k"]:
         mask = jnp.ones(len(x), bool) if mask is None else mask
@@ -158,6 +164,8 @@ class GNN(Learner):
     """Number of features that a graph layer adds to each node."""
     graph_layers: int = 2
     """Number of graph layers before the last one."""
+    nearest_init: bool = True
+    """Start as a soft nearest-neighbour classifier; otherwise from random weights, as published."""
 
     inner_steps: ClassVar[int] = 0
 
@@ -172,12 +180,16 @@ class GNN(Learner):
         sizes = [self.feature_dim + spec.y_dim + i * self.node_dim for i in range(self.graph_layers + 1)]
         outs = [self.node_dim] * self.graph_layers + [spec.y_dim]
         shapes = zip(sizes, outs, keys[1::2], strict=True)
+        weights = [xavier(k, (2 * size, out), 2 * size + out) for size, out, k in shapes]
+        if self.nearest_init:
+            weights[-1] = label_reader(sizes[-1], self.feature_dim, spec.y_dim)
+        edges = {"dims": self.edge_dims, "nearest": self.nearest_init}
         return GNNMeta(
             net=net,
             project=xavier(project_key, (num_features, self.feature_dim), num_features + self.feature_dim),
             project_norm=BatchNorm(self.feature_dim),
-            adjacencies=tuple(Adjacency(n, self.edge_dims, key=k) for n, k in zip(sizes, keys[::2], strict=True)),
-            weights=tuple(xavier(k, (2 * size, out), 2 * size + out) for size, out, k in shapes),
+            adjacencies=tuple(Adjacency(n, **edges, key=k) for n, k in zip(sizes, keys[::2], strict=True)),
+            weights=tuple(weights),
             norms=tuple(BatchNorm(self.node_dim) for _ in range(self.graph_layers)),
             bias=jnp.zeros(spec.y_dim),
         )
@@ -190,3 +202,20 @@ class GNN(Learner):
         bound = eqx.tree_at(lambda one: one.net, meta, bind_support(meta.net, support))
         predictor = GraphClassifier(bound, jnp.concatenate([features, support.y], axis=1), support.mask)
         return predictor, Info(repeat(predictor, 1))
+
+
+def nearness(weights: list[Float[Array, "..."]]) -> tuple[Float[Array, "..."], ...]:
+    """Change signs so that the score of a pair falls with every |xᵢ - xⱼ|.
+
+    Hidden units are large for near pairs: far ones are where the leaky ReLUs are flat, near ones where they are not.
+    """
+    first, *rest = (jnp.abs(weight) for weight in weights)
+    if not rest:
+        return (-first * (NEAREST_SCALE / first.sum()),)
+    return (-first, *rest[:-1], rest[-1] * (NEAREST_SCALE / rest[-1].sum()))
+
+
+def label_reader(size: int, label_start: int, num_labels: int) -> Float[Array, "..."]:
+    """Weights of the last layer with which [X, A X] W is a multiple of the labels in A X."""
+    read = jnp.eye(2 * size, num_labels, k=-(size + label_start))
+    return LABEL_SCALE * read

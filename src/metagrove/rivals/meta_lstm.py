@@ -151,7 +151,7 @@ def lstm_step(
 
 
 def prep(x: Float[Array, "*p"]) -> Float[Array, "*p 2"]:
-    """Two numbers that tell the scale and the sign of a gradient or loss, of whatever magnitude."""
+    """Encode a gradient or loss of any magnitude by two numbers, its scale and its sign."""
     size = jnp.abs(x)
     large = size >= jnp.exp(-P)
     log_size = jnp.log(jnp.where(large, size, 1.0)) / P

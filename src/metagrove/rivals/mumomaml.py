@@ -20,7 +20,7 @@ from metagrove.nets.encoder import StridedEncoder
 from metagrove.nets.layers import require_layers
 from metagrove.nets.linear import Linear
 from metagrove.nets.modulation import Modulated, ModulationForm, code_sizes
-from metagrove.nets.order import RowOrder, read_rows
+from metagrove.nets.order import RowOrder, row_orders
 from metagrove.nets.recurrent import BidirectionalLSTM
 from metagrove.task import Examples, Spec
 
@@ -109,5 +109,7 @@ class MUMOMAML(GradientLearner):
         if isinstance(encoder, StridedEncoder):
             return encoder(support)
         rows = jnp.concatenate([support.x, support.y], axis=1)
-        how = {"order": self.row_order, "num_permutations": self.test_permutations, "key": key}
-        return read_rows(encoder, rows, support, **how)
+        orders = row_orders(support, self.test_permutations, key=key, order=self.row_order)
+        if len(orders) == 1:
+            return encoder(rows[orders[0]], support.mask[orders[0]])
+        return jax.vmap(lambda order: encoder(rows[order], support.mask[order]))(orders).mean(0)

@@ -56,6 +56,8 @@ class PLATIPUS(GradientLearner):
     """Initial value of γ_p and γ_q."""
     kl_weight: float = 1e-4
     """Weight (w) of the KL divergence; the bound has 1 / (number of queries) beside a mean loss."""
+    first_order_offsets: bool = False
+    """Treat ∇L(μ) as a constant, without second derivatives on all queries; the inner steps keep theirs."""
 
     def validation_errors(self) -> list[str]:
         wrong = [] if self.kl_weight >= 0 else [f"kl_weight must be 0 or more, got {self.kl_weight}"]
@@ -103,7 +105,8 @@ class PLATIPUS(GradientLearner):
         def loss(params: Params) -> Float[Array, ""]:
             return self.loss(eqx.combine(params, fixed)(examples.x, examples.mask), examples.y, examples.mask)
 
-        how = {"first_order": self.first_order, "recompute": self.recompute_inner_steps}
+        constant = self.first_order or self.first_order_offsets
+        how = {"first_order": constant, "recompute": self.recompute_inner_steps}
         last, _ = descend(loss, params, optax.sgd(rate), 1, **how)
         return eqx.combine(last, fixed)
 

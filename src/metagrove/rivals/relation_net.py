@@ -96,7 +96,7 @@ class Relations(eqx.Module):
     classes: Float[Array, "..."]
     known: Bool[Array, "*_ k"]
     context: Examples | None = None
-    """The support set whose moments normalise; without it, those of the images that are looked at."""
+    """The support set whose moments normalise; without it, those of the images it is called on."""
 
     def __call__(self, x: Float[Array, "n h w c"], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n k"]:
         scores = jnp.where(self.known[None], self.scores(x, mask), 0) + SMALL

@@ -7,7 +7,9 @@ stack:          attention, dense blocks, attention, dense blocks, attention, lin
 
 Rows of the support never see the query, so that they are computed once and each query adds a single row. Without a key
 the prediction is the mean over fixed permutations of the sorted support. φ is the base net for images and x itself,
-scaled, for vectors. Dilations 1, 2, 4 reach 8 rows; the paper's pseudo-code starts at 2.
+scaled, for vectors. Dilations 1, 2, 4 reach 8 rows; the paper's pseudo-code starts at 2. A classifier's first weights
+are those of a soft nearest-neighbour classifier (`nearest_init`), which the paper's are not: from random ones the
+comparison of images and the reading of labels must be learned at once, each of which is useless without the other.
 """
 
 import dataclasses
@@ -33,6 +35,9 @@ from metagrove.task import Examples, Spec
 __all__ = ["SNAIL"]
 
 NEVER = -1e9
+LABEL_BONUS, LABEL_SCALE = 8.0, 4.0
+"""With `nearest_init`, what a labelled row has ahead of the query itself in the first attention, and the weight of a
+label that is read."""
 Rows = Float[Array, "n c"]
 
 
@@ -151,9 +156,11 @@ class SNAIL(Learner):
     dilations: tuple[int, ...] = (1, 2, 4)
     """Dilation of each dense block between two attention layers."""
     input_scale: float = 0.2
-    """Factor of vectors and of targets that are no classes."""
+    """Factor of vectors and of numeric targets."""
     test_permutations: int = 16
     """Number of orders over which the prediction is averaged at test."""
+    nearest_init: bool = True
+    """Start a classifier as a soft nearest-neighbour classifier; otherwise from random weights, as published."""
 
     inner_steps: ClassVar[int] = 0
 
@@ -161,7 +168,7 @@ class SNAIL(Learner):
         sizes = (*self.key_dims, *self.value_dims, *self.dilations)
         wrong = [] if min(sizes, default=1) > 0 else ["key_dims, value_dims and dilations must be positive"]
         if len(self.key_dims) != len(self.value_dims) or not self.key_dims:
-            wrong += [f"key_dims and value_dims must be equally many, got {self.key_dims} and {self.value_dims}"]
+            wrong += [f"key_dims and value_dims must have the same length, got {self.key_dims} and {self.value_dims}"]
         return check_at_least_one(self, "filters_per_block", "test_permutations") + wrong
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> SNAILMeta:
@@ -171,14 +178,17 @@ class SNAIL(Learner):
             net = require_layers(self.net(spec, key=net_key), "SNAIL")
             net = eqx.tree_at(lambda one: one.head, net, (None, None))
             size = jax.eval_shape(net.features, jax.ShapeDtypeStruct((1, *spec.x_shape), jnp.float32)).shape[1]
-        size, layers, drawn = size + spec.y_dim, [], iter(keys)
+        num_features, size, layers, drawn = size, size + spec.y_dim, [], iter(keys)
         for i, (key_dim, value_dim) in enumerate(zip(self.key_dims, self.value_dims, strict=True)):
             layers.append(Attention(size, key_dim, value_dim, key=next(drawn)))
             size += value_dim
             for dilation in self.dilations if i < len(self.key_dims) - 1 else ():
                 layers.append(Dense(size, self.filters_per_block, dilation, key=next(drawn)))
                 size += self.filters_per_block
-        return SNAILMeta(net, tuple(layers), Linear(size, spec.y_dim, key=last_key))
+        last = Linear(size, spec.y_dim, key=last_key)
+        if self.nearest_init and self.loss is cross_entropy:
+            layers[0], last = nearest_neighbour(layers[0], last, spec, num_features)
+        return SNAILMeta(net, tuple(layers), last)
 
     def adapt(
         self, meta: SNAILMeta, support: Examples, *, key: PRNGKeyArray | None = None, steps: int | None = None
@@ -199,3 +209,25 @@ def embed(
 ) -> Float[Array, "n f"]:
     """Compute φ: the features of images, or scaled vectors."""
     return x * input_scale if net is None else net.features(x, mask)
+
+
+def nearest_neighbour(attention: Attention, last: Linear, spec: Spec, num_features: int) -> tuple[Attention, Linear]:
+    """Change the first and the last layer so that the answer is a mean of the labels of rows with similar features.
+
+    Queries and keys have the same projection of the features, of images without what all features have in common, since
+    they are positive. A label adds 1 to each number of a key, to which that projection is orthogonal, and the bias of
+    the query rewards it. The last layer reads the labels in the values.
+    """
+    num_labels, key_dim, value_dim = spec.y_dim, attention.key.shape[1], attention.value.weight.shape[1]
+    size, project = num_features + num_labels, attention.key[:num_features]
+    project = project - project.mean(0, keepdims=True) if spec.is_image else project
+    project = project - project.mean(1, keepdims=True)
+    key = jnp.concatenate([project, jnp.ones((num_labels, key_dim))])
+    query = jnp.pad(project, ((0, num_labels), (0, 0)))
+    bonus = jnp.full(key_dim, LABEL_BONUS / math.sqrt(key_dim))
+    value = attention.value.weight.at[:, :num_labels].set(jnp.eye(size, value_dim, k=-num_features)[:, :num_labels])
+    reader = LABEL_SCALE * jnp.eye(len(last.weight), num_labels, k=-size)
+    attention = eqx.tree_at(
+        lambda one: (one.key, one.query.weight, one.query.bias, one.value.weight), attention, (key, query, bonus, value)
+    )
+    return attention, eqx.tree_at(lambda one: one.weight, last, reader)

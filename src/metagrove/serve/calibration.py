@@ -27,6 +27,8 @@ LEVELS = (0.5, 0.8, 0.9, 0.95)
 """Coverages that quantiles are kept for."""
 COVERAGE = 0.9
 """Coverage of the intervals of `predict`."""
+LARGEST = 1e9
+"""Upper bound of a temperature or a weight."""
 Scale = Literal["constant", "distance", "std"]
 
 
@@ -41,6 +43,26 @@ class TaskCalibration:
     temperature: float = 1.0
     support: list[list[float]] | None = dataclasses.field(default=None, metadata=OMIT_NONE)
     """The encoded support inputs, if the scale needs them."""
+
+    def misfits(self, num_targets: int, x_dim: int, *, has_std: bool) -> list[str]:
+        """List what keeps the calibration from serving a task.
+
+        Args:
+            num_targets: Number of values that a prediction has.
+            x_dim: Number of values of an encoded input row.
+            has_std: Whether the learner has a standard deviation in closed form.
+        """
+        wrong = []
+        each = [(len(some), *(one >= 0 for one in some)) for some in (self.quantiles or {}).values()]
+        if any(one != (num_targets, *(True,) * num_targets) for one in each):
+            wrong.append(f"calibration.quantiles must be {num_targets} numbers from 0 for each coverage")
+        if self.scale == "std" and not has_std:
+            wrong.append("calibration.scale must not be std: the learner has no standard deviation")
+        if self.scale == "distance" and not (self.support and all(len(row) == x_dim for row in self.support)):
+            wrong.append(f"calibration.support must be rows of {x_dim} numbers")
+        if not 0 < self.temperature < LARGEST or not 0 <= self.distance_weight < LARGEST:
+            wrong.append(f"calibration.temperature and distance_weight must be positive and below {LARGEST:g}")
+        return wrong
 
     def half_widths(self, x: np.ndarray, std: np.ndarray | None, coverage: float) -> np.ndarray:
         """Return half the width of each interval, shape (n, targets), in the net's units.

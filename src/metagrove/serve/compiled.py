@@ -40,10 +40,10 @@ adapt_one = eqx.filter_jit(fit_support)
 
 
 class NoPath(eqx.Module):
-    """In place of a path that nobody asks for: it has no arrays."""
+    """An empty path, where the path is not needed."""
 
     def __call__(self, *_: Any) -> Array:
-        """There is nothing to call."""
+        """Not callable."""
         raise NotImplementedError
 
 

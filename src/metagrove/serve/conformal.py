@@ -12,7 +12,7 @@ __all__ = ["fit_temperature", "interval_scores", "task_quantile", "weighted_quan
 
 TEMPERATURES = np.exp(np.linspace(np.log(0.2), np.log(10.0), 160))
 RAISED = 40
-"""Number of levels that are tried between the asked coverage and 1."""
+"""Number of levels tried between the requested coverage and 1."""
 
 
 def weighted_quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
@@ -36,7 +36,7 @@ def task_quantile(scores: Sequence[np.ndarray], coverage: float) -> float:
 
     Args:
         scores: Of each held-out task, the scores of its rows: absolute errors over their scale.
-        coverage: Asked coverage, e.g. 0.9.
+        coverage: Requested coverage, e.g. 0.9.
 
     Returns:
         The quantile; the largest score if there are too few tasks for the coverage.

@@ -24,7 +24,7 @@ __all__ = ["FewShotClassifier", "FewShotRegressor"]
 
 
 class FewShot(BaseEstimator):
-    """Abstract: what both have in common."""
+    """Abstract base class of both estimators."""
 
     classifies = False
     run_: Run
@@ -32,7 +32,7 @@ class FewShot(BaseEstimator):
     task_: FittedTask
     """What it was fitted to."""
 
-    def __init__(self, run: Any = None, *, steps: Any = None, alpha: Any = 1.0):  # settings are looked at in `fit`
+    def __init__(self, run: Any = None, *, steps: Any = None, alpha: Any = 1.0):  # settings are checked in `fit`
         self.run = run
         self.steps = steps
         self.alpha = alpha
@@ -69,7 +69,7 @@ class FewShot(BaseEstimator):
         return validate_data(self, X, *y, reset=False, dtype=None, **how)
 
     def _adapt(self, X: np.ndarray, y: np.ndarray) -> None:
-        """Fit the run to checked rows, through `Run.adapt` as everybody does."""
+        """Fit the run to checked rows by `Run.adapt`."""
         run, how = self.run_, {"steps": self.steps}
         if run.schema is None:
             self.task_ = run.adapt(self._images(X), np.array([str(one) for one in y]), **how)
@@ -87,12 +87,12 @@ class FewShot(BaseEstimator):
         return X.reshape(len(X), *self.run_.config.source.spec.x_shape)
 
     def _forget(self) -> None:
-        """Nothing of an earlier fit stays."""
+        """Reset the state of an earlier fit."""
         for name in ("feature_names_in_", "n_features_in_", "task_", "model_"):
             self.__dict__.pop(name, None)
 
     def _asked(self, X: Any) -> Any:
-        """New rows, as the fitted task is asked for them: images as an array, other rows as a table."""
+        """New rows in the form that the fitted task takes: images as an array, other rows as a table."""
         X = self._checked(self.run_, X)
         return self._images(X) if self.run_.schema is None else rows_table(self._names(self.run_.schema), X)
 
@@ -160,7 +160,7 @@ class FewShotRegressor(RegressorMixin, FewShot):
         check_is_fitted(self)
         if self.run is None:
             if return_std:
-                raise ValueError("without a run there is no standard deviation: leave return_std out")
+                raise ValueError("without a run there is no standard deviation: omit return_std")
             return self.model_.predict(validate_data(self, X, reset=False))
         rows = self._asked(X)
         values = self._targets(self.task_.predict(rows))
@@ -168,7 +168,7 @@ class FewShotRegressor(RegressorMixin, FewShot):
             return values
         std = self.task_.std(rows)
         if std is None:
-            raise ValueError("this run's learner has no standard deviation: leave return_std out, or train BMAML")
+            raise ValueError("this run's learner has no standard deviation: omit return_std, or train BMAML")
         return values, self._targets(std)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:

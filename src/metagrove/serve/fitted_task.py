@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from metagrove import files
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
 from metagrove.files import Json
 from metagrove.learner import Predictor
 from metagrove.nets.predictors import HasStd, Statistics
@@ -34,7 +34,7 @@ from metagrove.training import checkpoint
 __all__ = ["FittedTask", "refuse_not_finite"]
 
 ROWS_AT_ONCE, IMAGES_AT_ONCE = 1024, 16
-"""Rows are always looked at so many at a time, filled up with zeros: one shape, compiled once."""
+"""Rows are processed in batches of this size, padded with zeros, so that one shape is compiled."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,15 +74,15 @@ class FittedTask:
     about: Json
     """The task's rows, clusters, the known tasks most like it; see `standing`."""
     ignored: tuple[str, ...] | None = ()
-    """Columns that may stand in a file and are not read; None if that is any."""
+    """Columns that a file may contain and that are ignored; None if any column may be."""
     statistics: Statistics = "support"
-    """Whose statistics normalise: the support set's, or those of the rows that are asked for together."""
+    """Statistics that normalise: those of the support set, or of the rows predicted together (transductive)."""
     task_embedding: np.ndarray | None = None
-    """g, where the task stands; None for a learner that does not embed tasks."""
+    """The task embedding g; None for a learner that does not embed tasks."""
     assignments: tuple[np.ndarray, ...] = ()
     """Each level's soft assignment, (K, K') with rows that sum to 1; empty for a learner without clusters."""
     calibration: TaskCalibration | None = None
-    """How sure predictions are; None for a run that is not calibrated, or with other inner steps than it was."""
+    """Calibration of predictions; None for a run that is not calibrated, or with another number of inner steps."""
 
     def predict(self, x: Any) -> Any:
         """Predict the targets of new inputs of the task.
@@ -274,11 +274,11 @@ class FittedTask:
 
 
 def refuse_not_finite(columns: Mapping[str, np.ndarray], queries: QueryRows) -> None:
-    """Refuse predictions that are no numbers, naming the row of the table."""
+    """Raise an InputError if a prediction is not finite, naming the row of the table."""
     for name, values in columns.items():
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             at = int(np.flatnonzero(~np.isfinite(values))[0])
             row = at if queries.rows is None else int(queries.rows[at])
             raise InputError(
-                f"{queries.where}, row {row}: {name!r} cannot be predicted, its inputs are too large: correct them"
+                f"{queries.where}, row {row}: {quoted(name)} cannot be predicted, its inputs are too large"
             )

@@ -16,7 +16,8 @@ from metagrove.config.encoding import to_json
 from metagrove.errors import InputError
 from metagrove.learner import Info, Meta, Predictor
 from metagrove.nets.predictors import HasStd, Statistics
-from metagrove.serve.calibration import Calibration, read_calibration
+from metagrove.serve.calibration import FILE as CALIBRATION
+from metagrove.serve.calibration import Calibration, TaskCalibration, read_calibration
 from metagrove.serve.compiled import adapt_batch, adapt_one, answer_batch
 from metagrove.serve.conformal import tempered
 from metagrove.serve.fitted_task import FittedTask
@@ -24,11 +25,12 @@ from metagrove.serve.rows import input_rows, padded_examples, padded_size
 from metagrove.serve.standing import standing
 from metagrove.serve.support import SupportRows
 from metagrove.task import Examples
+from metagrove.typed_json import raise_type_errors
 
 __all__ = ["Fit", "FittedTasks"]
 
 BATCH = 128
-"""Most tasks in one compiled call."""
+"""Maximum number of tasks in one compiled call."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +65,6 @@ class Fit:
             rows=(support.x, support.y),
             schema=support.schema,
         )
-        calibration = self.calibration
         return FittedTask(
             learner=to_json(self.config)["learner"],
             spec=self.config.source.spec,
@@ -71,12 +72,22 @@ class Fit:
             predictor=predictor,
             support_size=padded_size(len(support.x)),
             about={**about, **place},
-            calibration=None if calibration is None else calibration.for_task(support.x),
+            calibration=self.task_calibration(predictor, support),
             ignored=self.config.source.ignored_columns,
             statistics=self.statistics,
             task_embedding=embedding,
             assignments=assignments,
         )
+
+    def task_calibration(self, predictor: Predictor, support: SupportRows) -> TaskCalibration | None:
+        """The run's calibration for a task, if it holds; one that does not fit the run is refused."""
+        if (calibration := self.calibration) is None:
+            return None
+        found, spec = calibration.for_task(support.x), self.config.source.spec
+        x_dim = spec.x_shape[0] if len(spec.x_shape) == 1 else 0
+        wrong = found.misfits(spec.y_dim, x_dim, has_std=isinstance(predictor, HasStd))
+        raise_type_errors(wrong, self.folder / CALIBRATION)
+        return found
 
     @property
     def calibration(self) -> Calibration | None:
@@ -94,7 +105,7 @@ class Fit:
                 batch = members[start : start + width]
                 for at, i in enumerate(batch):
                     places[i] = len(groups), at
-                filled = batch + batch[-1:] * (width - len(batch))  # few numbers of tasks compile anew
+                filled = batch + batch[-1:] * (width - len(batch))  # so that few batch sizes are compiled
                 groups.append(self._batch([supports[i] for i in filled], size))
         return FittedTasks(self, tuple(supports), tuple(groups), tuple(places))
 
@@ -211,12 +222,12 @@ class FittedTasks(Sequence[FittedTask]):
 
 
 def refuse_not_finite(predictor: Predictor) -> None:
-    """Refuse a support set that adapting diverges on."""
+    """Raise an InputError if adapting to a support set diverged."""
     numbers = jax.tree.leaves(eqx.filter(predictor, eqx.is_inexact_array))
     if not all(np.isfinite(np.asarray(leaf)).all() for leaf in numbers):
         raise InputError(
-            "adapting to these rows led to numbers that are not finite: they lie too far from the training tasks', or "
-            "the inner steps are too large; look for a slip in the rows, or give --inner-steps 0"
+            "adapting to these rows diverged: they lie too far from the training tasks, or the inner learning rate is "
+            "too high; check the rows for errors, or use --inner-steps 0"
         )
 
 

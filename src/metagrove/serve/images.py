@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
 from metagrove.pools.archive import IMAGE_SUFFIXES, Listing, contents, listing
 from metagrove.pools.image import decode, resized
 from metagrove.pools.layouts import class_folders
@@ -34,11 +34,11 @@ def support_images(folder: Path, spec: Spec) -> tuple[tuple[str, ...], np.ndarra
 
 
 def refuse_classes(classes: Sequence[str], folder: Path, ways: int) -> None:
-    """Refuse what is no choice, and more classes than the net has outputs for."""
+    """Raise an InputError for fewer than two classes, or more than the net has outputs."""
     if len(classes) < 2:
-        raise InputError(f"{folder} has one class only, {classes[0]!r}: give images of at least two")
+        raise InputError(f"{folder} has one class only, {quoted(classes[0])}: give images of at least two")
     if len(classes) > ways:
-        raise InputError(f"{folder} has {len(classes)} classes, the run tells {ways} apart: leave some out")
+        raise InputError(f"{folder} has {len(classes)} classes, the run distinguishes {ways}: leave some out")
 
 
 def list_images(folder: Path) -> Listing:

@@ -17,15 +17,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from metagrove import files
-from metagrove.errors import RunError
+from metagrove.errors import RunError, quoted
 from metagrove.learner import Learner, Meta
 from metagrove.task import Split
 from metagrove.training import checkpoint
+from metagrove.typed_json import raise_type_errors
 
 ARRAYS = ("embeddings", "shares", "centers", "levels", "to_centers", "to_tasks")
+VECTORS = ("embeddings", "shares", "centers", "levels")
+"""The arrays with a row for each task or centre; the others have a number for each."""
 WORDS = ("names", "families", "splits")
 FEWEST_HELD_OUT = 20
-"""Where there are fewer validation tasks, percentiles count training tasks as well."""
+"""With fewer validation tasks than this, percentiles also count training tasks."""
 MEASURES = "measures."
 """Before the names of other measures, in the file of arrays."""
 
@@ -66,6 +69,9 @@ class TaskIndex:
         self, embedding: np.ndarray | None, place: np.ndarray | None, levels: np.ndarray | None
     ) -> dict[str, float]:
         """The distances of a new task; `place` is what is compared with the centres."""
+        refuse_other_run(embedding, self.embeddings, "embeddings")
+        refuse_other_run(place, self.centers, "centers")
+        refuse_other_run(levels, self.levels, "levels")
         found = {}
         if embedding is not None and self.embeddings is not None:
             found["embedding"] = nearest_of(embedding, self.train(self.embeddings))
@@ -76,7 +82,7 @@ class TaskIndex:
         return found
 
     def percentiles(self, measured: Mapping[str, float]) -> dict[str, float]:
-        """Of each measure, how many of 100 tasks that are counted are less far out."""
+        """The percentile of each measure among the counted tasks."""
         return {
             name: float(100 * share_below(self.known[name][self.counted], np.array([value]))[0])
             for name, value in measured.items()
@@ -139,18 +145,32 @@ def nearest_of(place: np.ndarray, marks: np.ndarray) -> float:
 
 
 def read_index(folder: Path) -> TaskIndex | None:
-    """The atlas of a run folder; None if it has none."""
+    """Read the index of a run folder; None if it has none."""
     path = folder / "atlas.json"
     return _read(folder, path.stat().st_mtime_ns) if path.exists() else None
 
 
 def refuse_misfits(path: Path, words: Mapping[str, tuple[str, ...]], arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise a RunError if the words or the arrays are not one for each task."""
+    """Raise a RunError if the words or the arrays are not one for each task, or arrays have another shape or type."""
     count = len(words["names"])
     wrong = [name for name in WORDS if len(words[name]) != count]
     wrong += [name for name, one in arrays.items() if name != "centers" and one.shape[:1] != (count,)]
-    if wrong:
-        raise RunError(f"{path} cannot be used: {', '.join(wrong[:3])} must have an entry for each of {count} tasks")
+    problems = [f"{', '.join(wrong[:3])} must have an entry for each of {count} tasks"] if wrong else []
+    if "train" not in words["splits"] or not set(words["splits"]) <= {"train", "validation"}:
+        problems += ["splits must be train or validation, and one of them train"]
+    shaped = [name for name, one in arrays.items() if one.ndim != (2 if name in VECTORS else 1) or not one.size]
+    shaped += [name for name, one in arrays.items() if one.dtype.kind != "f" or np.isnan(one).any()]
+    problems += [f"{', '.join(map(quoted, shaped[:3]))} must be numbers, one or a row for each task"] if shaped else []
+    raise_type_errors(problems, path)
+
+
+def refuse_other_run(new: np.ndarray | None, known: np.ndarray | None, what: str) -> None:
+    """Raise a RunError if a new task is described by more or fewer numbers than the known ones are."""
+    if new is not None and known is not None and new.size != known.shape[1]:
+        raise RunError(
+            f"the index of known tasks (atlas.json) does not fit the run: {what} has {known.shape[1]} values, expected "
+            f"{new.size}; write it again with `metagrove calibrate`"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +185,7 @@ class IndexRecord:
 
 @functools.lru_cache(maxsize=4)
 def _read(folder: Path, written: int) -> TaskIndex:
-    """The atlas as it was written at that time, kept for the next task."""
+    """Read the index, cached by the time of its file."""
     del written
     arrays, _ = checkpoint.load_arrays(folder, "atlas")
     about = files.read_record(IndexRecord, folder / "atlas.json", needs=WORDS)

@@ -23,20 +23,20 @@ DRAWN, DRAWN_IMAGES = 200, 60
 
 def write_index(run: Run) -> TaskIndex:
     """Place every training and validation task, and keep that in the run folder."""
-    atlas = make_atlas(run)
-    arrays = {name: value for name in ARRAYS if (value := getattr(atlas, name)) is not None}
-    arrays |= {MEASURES + name: value for name, value in atlas.measures.items()}
-    words = {name: getattr(atlas, name) for name in WORDS}
-    checkpoint.save(run.folder, "atlas", arrays, {**words, "clusters": atlas.clusters, "step": run.about["step"]})
-    return atlas
+    index = make_index(run)
+    arrays = {name: value for name in ARRAYS if (value := getattr(index, name)) is not None}
+    arrays |= {MEASURES + name: value for name, value in index.measures.items()}
+    words = {name: getattr(index, name) for name in WORDS}
+    checkpoint.save(run.folder, "atlas", arrays, {**words, "clusters": index.clusters, "step": run.about["step"]})
+    return index
 
 
-def make_atlas(run: Run) -> TaskIndex:
-    """The atlas, from the supports of the known tasks; clusters are described by all rows of these tasks."""
+def make_index(run: Run) -> TaskIndex:
+    """The index, from the supports of the known tasks; clusters are described by all rows of these tasks."""
     known = [(split, name, task) for split in SPLITS for name, task in known_tasks(run, split)]
     supports = [real_rows(task.support) for _, _, task in known]
     fitted = run.alone().adapt_many(supports)
-    atlas = TaskIndex(
+    index = TaskIndex(
         names=tuple(name for _, name, _ in known),
         families=tuple(run.config.source.family_names[int(task.family)] for _, _, task in known),
         splits=tuple(split for split, _, _ in known),
@@ -46,27 +46,28 @@ def make_atlas(run: Run) -> TaskIndex:
         clusters=describe_clusters(run, fitted, [task for _, _, task in known]),
     )
     if fitted.task_embeddings is not None:
-        atlas = dataclasses.replace(atlas, embeddings=fitted.task_embeddings, centers=first_centers(run))
-    return with_distances(atlas, run)
+        index = dataclasses.replace(index, embeddings=fitted.task_embeddings, centers=first_centers(run))
+    return with_distances(index, run)
 
 
-def with_distances(atlas: TaskIndex, run: Run) -> TaskIndex:
-    """The atlas with every known task's distances."""
+def with_distances(index: TaskIndex, run: Run) -> TaskIndex:
+    """The index with every known task's distances."""
     found: dict[str, Any] = {}
-    if atlas.levels is not None:
-        found["measures"] = {**atlas.measures, LEVELS: to_training_tasks(atlas, atlas.levels / atlas.level_std)}
-    if atlas.embeddings is not None:
-        found["to_tasks"] = to_training_tasks(atlas, atlas.embeddings)
-    if atlas.embeddings is not None and atlas.centers is not None:
-        here = places(run.config.learner, run.meta, atlas.embeddings)
-        found["to_centers"] = np.linalg.norm(here[:, None] - atlas.centers[None], axis=2).min(1)
-    return dataclasses.replace(atlas, **found)
+    if index.levels is not None:
+        found["measures"] = {**index.measures, LEVELS: to_training_tasks(index, index.levels / index.level_std)}
+    if index.embeddings is not None:
+        found["to_tasks"] = to_training_tasks(index, index.embeddings)
+    if index.embeddings is not None and index.centers is not None:
+        here = places(run.config.learner, run.meta, index.embeddings)
+        found["to_centers"] = np.linalg.norm(here[:, None] - index.centers[None], axis=2).min(1)
+    return dataclasses.replace(index, **found)
 
 
-def to_training_tasks(atlas: TaskIndex, vectors: np.ndarray) -> np.ndarray:
+def to_training_tasks(index: TaskIndex, vectors: np.ndarray) -> np.ndarray:
     """Each task's distance to the nearest training task; a training task is not near to itself."""
-    apart = np.linalg.norm(vectors[:, None] - atlas.train(vectors)[None], axis=2)
-    train = np.flatnonzero(atlas.of_split("train"))
+    of_train = index.train(vectors)
+    apart = np.stack([np.linalg.norm(of_train - one[None], axis=1) for one in vectors])
+    train = np.flatnonzero(index.of_split("train"))
     apart[train, np.arange(len(train))] = np.inf
     return apart.min(1)
 

@@ -12,8 +12,10 @@ __all__ = ["describe_group", "level_and_slopes", "levels_in_units", "traits", "u
 
 PENALTY = 1.0
 """Ridge penalty on slopes of standardised inputs."""
+MANY_INPUTS = 500
+"""From here on the number of inputs, not of rows, would decide how long a fit takes."""
 TELLING = 0.5
-"""A trait tells a cluster apart if its mean differs from that of other tasks by so many standard deviations."""
+"""A trait describes a cluster if its mean differs from that of other tasks by this many standard deviations."""
 TRAITS = 2
 """Most traits in the description of a cluster."""
 
@@ -28,11 +30,21 @@ def level_and_slopes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     Returns:
         Shape (y_dim · (1 + x_dim),): of each target its level, then its slope in each input.
     """
+    if x.shape[1] > MANY_INPUTS:
+        return many_slopes(x.astype(np.float64), y.astype(np.float64))
     design = np.concatenate([np.ones((len(x), 1)), x.astype(np.float64)], 1)
     penalty = PENALTY * np.eye(design.shape[1])
     penalty[0, 0] = 1e-9
     found = np.linalg.solve(design.T @ design + penalty, design.T @ y.astype(np.float64))
     return found.T.ravel()
+
+
+def many_slopes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The same in the dual form, linear in the number of inputs: w = Xᶜᵀ(XᶜXᶜᵀ + λI)⁻¹yᶜ of centred rows."""
+    mean_x, mean_y = x.mean(0, keepdims=True), y.mean(0, keepdims=True)
+    centred = x - mean_x
+    slopes = centred.T @ np.linalg.solve(centred @ centred.T + PENALTY * np.eye(len(x)), y - mean_y)
+    return np.concatenate([mean_y - mean_x @ slopes, slopes]).T.ravel()
 
 
 def input_names(schema: Schema) -> list[str]:
@@ -56,18 +68,18 @@ def levels_in_units(levels: np.ndarray, schema: Schema) -> np.ndarray:
     Returns:
         The same shape; shares from 0 to 1 for classes.
     """
-    inputs = np.array([sd for column in schema.inputs for sd in scales(column)])
+    inputs = np.array([std for column in schema.inputs for std in scales(column)])
     offset, factor = [], []
     for column in schema.targets:
-        for sd in scales(column):
+        for std in scales(column):
             offset += [column.mean if column.kind != "category" else 0.0, *np.zeros(len(inputs))]
-            factor += [sd, *(sd / inputs)]
+            factor += [std, *(std / inputs)]
     return levels * np.array(factor) + np.array(offset)
 
 
 def scales(column: Column) -> list[float]:
     """The standard deviation of each encoded value of a column; 1 for a category or an indicator."""
-    return [1.0] * column.width if column.kind == "category" else [column.sd, *[1.0] * (column.width - 1)]
+    return [1.0] * column.width if column.kind == "category" else [column.std, *[1.0] * (column.width - 1)]
 
 
 def traits(levels: np.ndarray, member: np.ndarray, schema: Schema) -> list[str]:

@@ -71,7 +71,7 @@ def query_pieces(path: Path, spec: Spec, schema: Schema, ignored: tuple[str, ...
 
 
 def encoded(table: Table, schema: Schema) -> QueryRows:
-    """A table's inputs in the net's units."""
+    """Encode the inputs of a table."""
     x = schema.encode_inputs(table.columns, table.where, table.rows.tolist())
     return QueryRows(x, where=table.where, rows=table.rows, given=table.columns)
 

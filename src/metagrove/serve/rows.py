@@ -72,7 +72,7 @@ def support_sets(
 
 
 def all_finite(sets: Sequence[np.ndarray]) -> bool:
-    """Is every number of these arrays finite?"""
+    """Whether all values of these arrays are finite."""
     return bool(np.isfinite(np.concatenate(sets)).all())
 
 
@@ -87,7 +87,7 @@ def support_of(
 
 
 def shortened(row: np.ndarray) -> str:
-    """A row for a message, not longer than one can read."""
+    """A row, shortened for a message."""
     text = str(row.tolist())
     return text if len(text) < 200 else text[:200] + " ..."
 

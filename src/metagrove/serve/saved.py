@@ -14,18 +14,22 @@ from metagrove.config.encoding import learner_from_json
 from metagrove.config.validate import MOST, setting_errors
 from metagrove.errors import RunError
 from metagrove.learner import Learner, Predictor
-from metagrove.nets.predictors import Statistics
+from metagrove.nets.predictors import HasStd, Statistics
 from metagrove.serve.calibration import TaskCalibration
 from metagrove.serve.compiled import fit_support
 from metagrove.serve.fitted_task import FittedTask
-from metagrove.tables.schema import Schema
+from metagrove.serve.standing import AboutRecord
+from metagrove.tables.schema import Schema, migrate_schema
 from metagrove.task import Examples, Spec
 from metagrove.training import checkpoint
-from metagrove.typed_json import raise_type_errors
+from metagrove.typed_json import raise_type_errors, type_errors
 
 __all__ = ["load_fitted"]
 
-NEEDS = ("spec", "spec.x_shape", "spec.y_dim", "schema", "support_size", "learner", "about")
+NEEDS = (
+    *("spec", "spec.x_shape", "spec.y_dim", "schema", "support_size", "learner", "about"),
+    *(f"about.{name}" for name in ("run", "rows", "inner_steps", "clusters", "most_like")),
+)
 """What a fitted task cannot do without."""
 
 
@@ -46,11 +50,11 @@ class FittedRecord:
     schema: dict[str, Any]
     support_size: int
     learner: dict[str, Any]
-    about: dict[str, Any]
+    about: AboutRecord
     ignored: tuple[str, ...] | None = None
     statistics: Statistics = "support"
     task_embedding: list[float] | None = None
-    assignments: list[list[Any]] = dataclasses.field(default_factory=list)
+    assignments: list[list[list[float]]] = dataclasses.field(default_factory=list)
     calibration: TaskCalibration | None = None
 
 
@@ -77,18 +81,22 @@ def load_fitted(folder: str | Path, *, learner: Learner | None = None) -> Fitted
             f"{path} holds no adapted task (it has no adapted.json): make one with `metagrove adapt RUN --support "
             f"FILE --out {path}`, or give --support as well"
         )
-    kept = files.read_record(FittedRecord, path / "adapted.json", needs=NEEDS)
-    raise_type_errors(fitted_errors(kept), path / "adapted.json")
+    file = path / "adapted.json"
+    kept = files.read_record(FittedRecord, file, needs=NEEDS)
+    kept = dataclasses.replace(kept, schema=migrate_schema(kept.schema))
+    raise_type_errors(fitted_errors(kept), file)
     spec, schema = Spec(kept.spec.x_shape, kept.spec.y_dim), Schema.from_json(kept.schema)
-    learner = learner or learner_from_json(kept.learner, file_format=kept.format)
-    predictor, _ = checkpoint.load(path, "adapted", blank(learner, spec, kept.support_size, kept.statistics))
+    learner = learner or checked_learner(kept, file)
+    predictor, stored = checkpoint.load(path, "adapted", blank(learner, spec, kept.support_size, kept.statistics))
+    wrong = type_errors(AboutRecord, stored["about"], "about")
+    raise_type_errors(wrong or misfits(kept, schema, has_std=isinstance(predictor, HasStd)), file)
     return FittedTask(
         kept.learner,
         spec,
         schema,
         predictor,
         kept.support_size,
-        kept.about,
+        stored["about"],
         kept.ignored,
         kept.statistics,
         None if kept.task_embedding is None else np.asarray(kept.task_embedding, np.float32),
@@ -100,9 +108,32 @@ def load_fitted(folder: str | Path, *, learner: Learner | None = None) -> Fitted
 def fitted_errors(kept: FittedRecord) -> list[str]:
     """What is wrong with the sizes and the schema of a fitted task."""
     sizes = (*kept.spec.x_shape, kept.spec.y_dim, kept.support_size)
-    wrong = [] if all(1 <= size <= MOST["shots"] for size in sizes) and len(kept.spec.x_shape) <= 3 else ["spec"]
-    problems = [f"{one} must have sizes from 1 to {MOST['shots']:,}" for one in wrong]
+    fits = all(1 <= size <= MOST["shots"] for size in sizes) and 1 <= len(kept.spec.x_shape) <= 3
+    problems = [] if fits else [f"spec must have sizes from 1 to {MOST['shots']:,}"]
     return problems + setting_errors(Schema, kept.schema, "schema")
+
+
+def checked_learner(kept: FittedRecord, file: Path) -> Learner:
+    """The learner of a fitted task, whose settings fit together."""
+    learner = learner_from_json(kept.learner, file_format=kept.format)
+    net: Any = getattr(learner, "net", None)
+    problems = learner.validation_errors() + (net.validation_errors() if hasattr(net, "validation_errors") else [])
+    raise_type_errors([f"learner: {line}" for line in problems], file)
+    return learner
+
+
+def misfits(kept: FittedRecord, schema: Schema, *, has_std: bool) -> list[str]:
+    """What of a fitted task does not fit the rest of it."""
+    problems, x_shape, y_dim = kept.about.misfits(), kept.spec.x_shape, kept.spec.y_dim
+    if not schema.targets or (schema.inputs and (schema.x_dim,) != x_shape):
+        problems += [f"schema must have targets, and inputs of {x_shape[0]} values"]
+    elif schema.y_dim > y_dim or (schema.y_dim < y_dim and (schema.inputs or not schema.classifies)):
+        problems += [f"schema.targets must have {y_dim} values"]
+    if any(len({len(row) for row in level}) > 1 for level in kept.assignments):
+        problems += ["assignments must be matrices"]
+    if kept.calibration is not None:
+        problems += kept.calibration.misfits(y_dim, x_shape[0] if len(x_shape) == 1 else 0, has_std=has_std)
+    return problems
 
 
 def blank(learner: Learner, spec: Spec, support_size: int, statistics: Statistics) -> Predictor:

@@ -18,6 +18,8 @@ from metagrove.training import checkpoint, folders
 __all__ = ["Served", "baseline_folder", "read_served", "save_fitted_run", "write_served"]
 
 FILE, FAILED = "served.json", "failed.json"
+LONGEST_NAME = 100
+"""Characters of the name of a learner."""
 FITTED = Training(steps=1, max_eval_inner_steps=1)
 """Settings of a run that is fitted at once."""
 
@@ -39,7 +41,7 @@ def baseline_folder(run: Path, name: str) -> Path:
     Raises:
         InputError: The name leads out of the run folder.
     """
-    if name in ("", ".", "..") or "\0" in name or Path(name).name != name:
+    if name in ("", ".", "..") or "\0" in name or len(name) > LONGEST_NAME or Path(name).name != name:
         raise InputError(f"{run.name} has no learner {quoted(name)}: expected the name of a baseline")
     return run / "baselines" / name
 
@@ -73,4 +75,4 @@ def save_fitted_run(
 def refuse_unknown(run: Path, name: str, own: str) -> InputError:
     """Return the error for a learner that a run does not have."""
     known = [own, *sorted(path.parent.name for path in (run / "baselines").glob("*/run.json"))]
-    return InputError(f"{run.name} has no learner {name!r}, only {', '.join(known)}")
+    return InputError(f"{run.name} has no learner {quoted(name)}, only {', '.join(known)}")

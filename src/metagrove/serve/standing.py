@@ -1,11 +1,13 @@
 """Comparison of a fitted task with the known tasks of a run, as JSON data and as text."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from metagrove.errors import RunError, shortened
 from metagrove.files import Json
 from metagrove.learner import Learner, Meta
 from metagrove.serve.index import TaskIndex, places, read_index
@@ -14,8 +16,49 @@ from metagrove.tables.schema import Schema
 
 FAR = 95.0
 """Out-of-distribution percentile from which a task is reported as unlike the others."""
+LONGEST_LINE = 1_000
+"""Characters of a line that is told of a task."""
 SHOWN_LEVELS = 6
 """Most values of level and slope that are told of a task."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SimilarTask:
+    """A known task that is like the new one."""
+
+    task: str
+    kind: str
+    split: str
+    distance: float
+
+
+@dataclasses.dataclass(frozen=True)
+class AboutRecord:
+    """`FittedTask.about` in a file; what version 0.1 did not write has a default."""
+
+    run: str
+    rows: int
+    inner_steps: int
+    clusters: list[list[float]]
+    most_like: list[SimilarTask]
+    percentile: float | None
+    unlike: bool | None
+    learner: str = ""
+    cluster_descriptions: list[list[str]] = dataclasses.field(default_factory=list)
+    level_and_slopes: dict[str, float] = dataclasses.field(default_factory=dict)
+    percentiles: dict[str, float] = dataclasses.field(default_factory=dict)
+    furthest_by: str = ""
+    counted_tasks: int | None = None
+    counted: str = ""
+
+    def misfits(self) -> list[str]:
+        """What is wrong in itself, though its types are right."""
+        named, problems = self.cluster_descriptions[:1], []
+        if named and [len(level) for level in self.clusters[:1]] != [len(named[0])]:
+            problems += ["about.cluster_descriptions must have an entry for each of about.clusters"]
+        if self.counted_tasks is not None and self.counted_tasks < 1:
+            problems += [f"about.counted_tasks must be at least 1, got {shortened(self.counted_tasks)}"]
+        return problems
 
 
 def standing(
@@ -39,6 +82,8 @@ def standing(
     measured = {**index.measured(embedding, here, levels), **novelty}
     about["most_like"] = index.most_like(embedding, levels)
     if index.clusters:
+        if [len(level) for level in index.clusters] != [len(level) for level in of_clusters]:
+            raise RunError(f"{folder / 'atlas.json'} describes other clusters than the run has: calibrate it again")
         about["cluster_descriptions"] = [list(level) for level in index.clusters]
     if levels is not None and schema.inputs:
         about["level_and_slopes"] = told_levels(levels, rows[0], schema)
@@ -77,7 +122,11 @@ def shares(assignments: Sequence[np.ndarray]) -> list[list[float]]:
 
 
 def described(about: Json) -> list[str]:
-    """Format `FittedTask.about` as lines of text."""
+    """Format `FittedTask.about` as lines of text, none of them endless."""
+    return [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in _described(about)]
+
+
+def _described(about: Json) -> list[str]:
     how = f"with its {about['learner']}" if about.get("learner") else f"by {about['inner_steps']} inner steps"
     lines = [f"adapted {about['run']} to {about['rows']} rows {how}"]
     for number, level in enumerate(about["clusters"], 1):
@@ -88,11 +137,11 @@ def described(about: Json) -> list[str]:
         lines.append(f"cluster {strongest + 1}: {about['cluster_descriptions'][0][strongest]}")
     if told := list(about.get("level_and_slopes", {}).items())[:SHOWN_LEVELS]:
         lines.append("level and slopes: " + ", ".join(f"{name} {value:.3g}" for name, value in told))
-    if about["most_like"]:
-        lines.append("most like: " + ", ".join(one["task"] for one in about["most_like"]))
-    if about["percentile"] is not None:
-        lines.append(f"out-of-distribution percentile: {about['percentile']:.0f}, of {fineness(about)}")
-    if about["unlike"]:
+    if similar := [one["task"] for one in about["most_like"] if "task" in one]:
+        lines.append("most like: " + ", ".join(similar))
+    if (percentile := about.get("percentile")) is not None:
+        lines.append(f"out-of-distribution percentile: {percentile:.0f}, of {fineness(about)}")
+    if about.get("unlike"):
         lines.append(
             "warning: this task looks unlike those the run was trained on; its predictions and intervals may be poor"
         )
@@ -102,6 +151,7 @@ def described(about: Json) -> list[str]:
 def fineness(about: Mapping[str, Any]) -> str:
     """Describe the number of tasks that the percentile counts, its resolution, and the measure that decides it."""
     count = about.get("counted_tasks")
-    if count is None:  # a task of version 0.1
+    if not count:  # a task of version 0.1
         return "held-out tasks"
-    return f"{count} {about['counted']} tasks (in steps of {100 / count:.2g} %), furthest by {about['furthest_by']}"
+    counted, by = about.get("counted"), about.get("furthest_by")
+    return f"{count} {counted} tasks (in steps of {100 / count:.2g} %), furthest by {by}"

@@ -73,7 +73,7 @@ def draw_all(run: Run, others: Sequence[Run], out: Path | None, *, seed: int) ->
 
             figures["stream"] = stream_curves([run, *(one for one in others if one.config.source == run.config.source)])
         if len(x_shape) == 3:
-            from metagrove.show.image_figures import draw_images  # only they need scikit-learn, slow to import
+            from metagrove.show.image_figures import draw_images  # imports scikit-learn, which is slow
 
             figures |= draw_images(run, others, seed=seed)
     if not figures:

@@ -78,7 +78,7 @@ def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int |
         seen=seen,
         standings=(*beside, *([] if baselines is None else measured_before(baselines))),
         baselines=baselines,
-        atlas=read_index(run.folder),
+        index=read_index(run.folder),
         records=tuple(folders.read_metrics(run.folder)),
         sketcher=sketcher,
         hierarchy=measure_hierarchy(run, **which),

@@ -93,7 +93,7 @@ def column(one: Json) -> str:
     if one["kind"] == "category":
         return f"one of {', '.join(one['categories'])}{more}"
     what = "numeric" if one["kind"] == "number" else "date, in days since 1970"
-    return f"{what}, mean {number(one['mean'])}, standard deviation {number(one['sd'])}{more}"
+    return f"{what}, mean {number(one['mean'])}, standard deviation {number(one['std'])}{more}"
 
 
 def listing(pairs: Mapping[str, Html | str]) -> Html:

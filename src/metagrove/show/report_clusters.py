@@ -69,7 +69,7 @@ def cluster_card(told: ReportContext, level: int, cluster: int, chosen: list[int
 
 def cluster_words(told: ReportContext, level: int, cluster: int) -> str:
     """Describe what distinguishes the tasks of a cluster, in the columns of the tables; empty if it is not known."""
-    described = () if told.atlas is None else told.atlas.clusters
+    described = () if told.index is None else told.index.clusters
     fits = level < len(described) and len(described[level]) == told.seen.shares[level].shape[1]
     held = fits and described[level][cluster] != "0 tasks"
     return described[level][cluster] if held else ""
@@ -117,7 +117,7 @@ def task_map(told: ReportContext) -> Html | None:
     seen = told.seen
     if seen.embeddings is None:
         return None
-    points = points_of(seen, told.atlas, told.families)
+    points = points_of(seen, told.index, told.families)
     families = sorted({point.family for point in points})
     colors = sorted({point.color for point in points})
     by_cluster = bool(seen.assignments)

@@ -26,7 +26,7 @@ class ReportContext:
     seen: Look
     standings: tuple[Standing, ...]
     baselines: Baselines | None
-    atlas: TaskIndex | None
+    index: TaskIndex | None
     records: tuple[BlockRecord, ...]
     sketcher: Sketcher
     hierarchy: HierarchyMeasures | None

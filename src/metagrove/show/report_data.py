@@ -176,7 +176,7 @@ def typical(seen: Look, level: int, cluster: int, count: int, without: Collectio
         return []
     if seen.embeddings is None:
         return members[np.argsort(-share[members, cluster], kind="stable")[:count]].tolist()
-    members = members[share[members, cluster] >= np.median(share[members, cluster])]  # those that surely belong here
+    members = members[share[members, cluster] >= np.median(share[members, cluster])]  # members with the largest shares
     own = seen.embeddings[members]
     far = np.square(own - own.mean(0, keepdims=True)).sum(1)
     return members[np.argsort(far, kind="stable")[:count]].tolist()

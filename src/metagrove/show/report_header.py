@@ -67,7 +67,7 @@ def scale(told: ReportContext) -> str:
     schema = told.run.config.source.schema
     if schema is None or schema.classifies:
         return ""
-    units = ", ".join(f"{target.name}: {number(target.sd)}" for target in schema.targets)
+    units = ", ".join(f"{target.name}: {number(target.std)}" for target in schema.targets)
     return f" Errors refer to standardised targets: 1 is one standard deviation over training tasks ({units})."
 
 

@@ -30,7 +30,7 @@ class Point:
     """Whether it is a training or validation task."""
 
 
-def points_of(seen: Look, atlas: TaskIndex | None, families: Sequence[str]) -> list[Point]:
+def points_of(seen: Look, index: TaskIndex | None, families: Sequence[str]) -> list[Point]:
     """Collect test tasks, and as many indexed training and validation tasks as fit."""
     if seen.embeddings is None:
         return []
@@ -39,16 +39,16 @@ def points_of(seen: Look, atlas: TaskIndex | None, families: Sequence[str]) -> l
     points = [
         Point(describe(seen, i, families), seen.cases[i].family, seen.embeddings[i], int(strongest[i])) for i in chosen
     ]
-    if atlas is None or atlas.embeddings is None or atlas.embeddings.shape[1:] != seen.embeddings.shape[1:]:
+    if index is None or index.embeddings is None or index.embeddings.shape[1:] != seen.embeddings.shape[1:]:
         return points
-    known = [i for i, family in enumerate(atlas.families) if family in families]
-    numbers = [families.index(family) if family in families else -1 for family in atlas.families]
-    colors = numbers if atlas.shares is None else atlas.shares.argmax(1).tolist()
+    known = [i for i, family in enumerate(index.families) if family in families]
+    numbers = [families.index(family) if family in families else -1 for family in index.families]
+    colors = numbers if index.shares is None else index.shares.argmax(1).tolist()
     return points + [
         Point(
-            f"{atlas.names[i]} · {atlas.splits[i]} task",
+            f"{index.names[i]} · {index.splits[i]} task",
             numbers[i],
-            atlas.embeddings[i],
+            index.embeddings[i],
             colors[i],
             known=True,
         )

@@ -58,9 +58,9 @@ def units_of(source: Source) -> Units:
     targets = schema.targets
     return Units(
         first.name,
-        (first.mean, first.sd),
+        (first.mean, first.std),
         tuple(t.name for t in targets),
-        tuple((t.mean, t.sd) for t in targets),
+        tuple((t.mean, t.std) for t in targets),
         tuple(schema.labels),
         first.kind == "date",
     )
@@ -206,11 +206,11 @@ def std_band(frame: Frame, adapted: Any, x: np.ndarray, across: np.ndarray, unit
     """Draw the band around a fit that `band_name` names."""
     if (ends := adapted.interval(x)) is not None:
         return frame.band(across, units.y(ends[0]), units.y(ends[1]), "band")
-    sd = adapted.std(x)
-    if sd is None:
+    std = adapted.std(x)
+    if std is None:
         return None
     value = adapted.predict(x)
-    return frame.band(across, units.y(value - 2 * sd), units.y(value + 2 * sd), "band")
+    return frame.band(across, units.y(value - 2 * std), units.y(value + 2 * std), "band")
 
 
 def within(known: Axis, predicted: np.ndarray) -> Axis:

@@ -5,11 +5,12 @@ import functools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from metagrove.task import Task, unpadded
 
-__all__ = ["Episodes", "draw"]
+__all__ = ["Episodes", "draw", "random_episodes"]
 
 
 class Episodes(eqx.Module):
@@ -71,6 +72,31 @@ class Episodes(eqx.Module):
         classes = draw(class_key, self.counts[dataset] > 0, self.ways)
         other = (x + self.images_of(image_key, dataset, classes)) / 2
         return jnp.where(jax.random.bernoulli(whether_key, self.mix), other, x)
+
+
+def random_episodes(num_classes: int, images_per_class: int, size: int, **episode: int) -> Episodes:
+    """Tasks of random images in place of a prepared pool's, for benchmarks and `metagrove selfcheck`.
+
+    Args:
+        num_classes: Number of classes.
+        images_per_class: Number of images of each class.
+        size: Width and height of the images in pixels.
+        **episode: `ways`, `shots` and `queries` of the tasks.
+
+    Returns:
+        The tasks, the same in every call.
+    """
+    shape = num_classes * images_per_class, size, size, 3
+    return Episodes(
+        images=jnp.asarray(np.random.default_rng(0).integers(0, 256, shape, np.uint8)),
+        starts=jnp.arange(num_classes)[None] * images_per_class,
+        counts=jnp.full((1, num_classes), images_per_class),
+        weights=jnp.ones(1),
+        numbers=jnp.zeros(1, jnp.int32),
+        most=images_per_class,
+        augment=False,
+        **episode,
+    )
 
 
 def draw(key: PRNGKeyArray, allowed: Array, count: int) -> Int[Array, " count"]:

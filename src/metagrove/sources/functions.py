@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.errors import check_at_least_one
+from metagrove.errors import check_at_least_one, quoted
 from metagrove.sources.source import Source
 from metagrove.task import Examples, Spec, Task, unpadded
 
@@ -62,7 +62,7 @@ class Functions(Source):
         """
         unknown = [name for name in self.families if name not in FAMILIES]
         return (
-            [f"families must be among {', '.join(FAMILIES)}, got {name!r}" for name in unknown]
+            [f"families must be among {', '.join(FAMILIES)}, got {quoted(name)}" for name in unknown]
             + ([] if self.families else ["families must name at least one family"])
             + check_at_least_one(self, "shots", "queries")
             + ([] if 0 <= self.min_shots <= self.shots else [f"min_shots must be 0 to shots, got {self.min_shots}"])

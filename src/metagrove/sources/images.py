@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from metagrove.errors import InputError, check_at_least_one
+from metagrove.errors import InputError, check_at_least_one, quoted
 from metagrove.pools import pool
 from metagrove.sources.episodes import Episodes
 from metagrove.sources.source import Source
@@ -79,7 +79,7 @@ class Images(Source):
         for name in ("rotate", "mix"):
             problems += [] if 0 <= (value := getattr(self, name)) <= 1 else [f"{name} must be from 0 to 1, got {value}"]
         if self.held_out and (self.held_out not in self.datasets or len(self.datasets) < 2):
-            problems += [f"held_out must be one of two or more datasets, got {self.held_out!r}"]
+            problems += [f"held_out must be one of two or more datasets, got {quoted(self.held_out)}"]
         if self.weights and (len(self.weights) != len(self.datasets) or not min(self.weights) > 0):
             problems += [f"weights must be a positive number for each of {len(self.datasets)} datasets"]
         return problems

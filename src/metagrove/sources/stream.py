@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
 from metagrove.sources.functions import Functions
 from metagrove.sources.images import Images
 from metagrove.sources.source import Source, TaskDraw
@@ -93,7 +93,7 @@ class Stream(Source):
     def begins(self, steps: int) -> list[int]:
         begins = [phase.begins(steps) for phase in self.phases]
         if any(later <= earlier for earlier, later in itertools.pairwise(begins)) or begins[-1] >= steps:
-            raise InputError(f"timetable must have rising starts below --steps {steps}, got {begins}")
+            raise InputError(f"timetable must have increasing starts below --steps {steps}, got {begins}")
         return begins
 
     @property
@@ -202,23 +202,23 @@ def read_phase(line: str, family_names: Sequence[str]) -> Phase:
     whole_or_part = begin.denominator == 1 or begin < 1
     if not colon or not weights or begin < 0 or not whole_or_part or not min(weights.values()) > 0:
         raise InputError(
-            f"timetable has a line {line!r}: write it like '0: {family_names[0]}', a meta-step or a fraction of the "
-            "budget such as 3/14 before the colon, families after it, a positive weight like *2 behind one if wanted"
+            f"timetable has a line {quoted(line)}: write it like '0: {family_names[0]}', a meta-step or a fraction "
+            "of the budget such as 3/14 before the colon, families after it, a positive weight like *2 behind one"
         )
     return Phase(begin, weights)
 
 
 LOOKED_AT = 5000
-"""Tasks among which every family is looked for."""
+"""Number of tasks drawn to check that every family occurs."""
 
 
 def refuse_empty(tasks: TaskDraw, weights: Float[Array, "phases families"], timetable: Sequence[str]) -> None:
-    """Refuse a phase with a family of which the source has no tasks: looking for one would never end."""
+    """Raise an InputError for a phase with a family of which the source has no tasks, since drawing would never end."""
     families = jax.jit(jax.vmap(lambda key: tasks.sample(key).family))(jax.random.split(jax.random.key(0), LOOKED_AT))
     counts = jnp.zeros(weights.shape[1]).at[families].add(1)
     missing = ((weights > 0) & (counts == 0)[None]).any(1)
     empty = [line for line, lacks in zip(timetable, missing, strict=True) if lacks]
     if empty:
         raise InputError(
-            f"the source has no training task of a family in timetable line {empty[0]!r}: none in {LOOKED_AT}"
+            f"the source has no training task of a family in timetable line {quoted(empty[0])}: none in {LOOKED_AT}"
         )

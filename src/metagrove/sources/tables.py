@@ -14,7 +14,7 @@ import numpy as np
 import tyro
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, quoted
 from metagrove.sources.source import Source
 from metagrove.sources.table_tasks import TableTasks, whole_task, whole_tasks
 from metagrove.tables.cells import texts
@@ -193,8 +193,8 @@ def notes_of(source: Tables, tasks: Sequence[TaskRows]) -> list[str]:
     kept = {task.name for split in open_tasks(source).values() for task in split}
     gone = [task.name for task in tasks if task.name not in kept]
     large = [task.name for task in tasks if task.num_rows > MOST_ROWS]
-    return [f"left out {name!r}: it has a category that is in no training task" for name in gone] + [
-        f"{name!r} has more than {MOST_ROWS} rows: a random sample of {MOST_ROWS} is used" for name in large
+    return [f"left out {quoted(name)}: it has a category that is in no training task" for name in gone] + [
+        f"{quoted(name)} has more than {MOST_ROWS} rows: a random sample of {MOST_ROWS} is used" for name in large
     ]
 
 

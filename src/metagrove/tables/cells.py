@@ -2,8 +2,8 @@
 
 import datetime
 import re
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -35,7 +35,19 @@ def missing_cells(cells: np.ndarray) -> np.ndarray:
         return np.isnan(cells)
     if cells.dtype.kind in "biu":
         return np.zeros(len(cells), bool)
-    return np.fromiter((is_missing(cell) for cell in cells), bool, len(cells))
+    return np.fromiter(each_once(is_missing, cells), bool, len(cells))
+
+
+def each_once(function: Callable[[Any], Any], cells: np.ndarray) -> Iterator[Any]:
+    """`function` of each cell, called once for equal texts: a file of kilobytes may repeat a long one many times."""
+    known: dict[str, Any] = {}
+    for cell in cells:
+        if not isinstance(cell, str):
+            yield function(cell)
+            continue
+        if cell not in known:
+            known[cell] = function(cell)
+        yield known[cell]
 
 
 def as_number(cell: object) -> float | None:
@@ -115,7 +127,7 @@ def days(cells: np.ndarray, column: str, where: str, rows: Sequence[int]) -> np.
 
 def texts(cells: np.ndarray) -> np.ndarray:
     """Convert a column to text, with None for missing values and no decimal point in whole numbers."""
-    return np.array([None if is_missing(cell) else as_text(cell) for cell in cells], object)
+    return np.array(list(each_once(lambda cell: None if is_missing(cell) else as_text(cell), cells)), object)
 
 
 def as_text(cell: object) -> str:

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from metagrove.errors import InputError, quoted
-from metagrove.tables.cells import as_days, as_number, days, missing_cells, numbers, texts
-from metagrove.tables.read import Table
+from metagrove.tables.cells import as_days, as_number, days, each_once, missing_cells, numbers, texts
+from metagrove.tables.read import LONGEST_NAME, Table
 from metagrove.tables.schema import Column, Kind, Schema
 from metagrove.tables.settings import TableData
 from metagrove.tables.tasks import Roles
 
 MOST_CATEGORIES = 100
 """Largest number of categories of a column; more distinct texts suggest an identifier."""
+MOST_INPUTS = 5_000
+"""Most values of an encoded input row; the memory of a training grows with it."""
 
 
 def infer_schema(data: TableData, roles: Roles, training: Sequence[Table], everything: Sequence[Table]) -> Schema:
@@ -23,11 +25,19 @@ def infer_schema(data: TableData, roles: Roles, training: Sequence[Table], every
         if target.kind == "category":
             refuse_labels(target, len(targets), data.tasks)
         if target.kind == "date":
-            raise InputError(f"{data.tasks}: the target {target.name!r} is a date: turn it into a number, e.g. of days")
+            raise InputError(
+                f"{data.tasks}: the target {quoted(target.name)} is a date: turn it into a number, e.g. of days"
+            )
     inputs = tuple(infer_column(name, data, training, training) for name in roles.inputs)
     if data.missing == "impute":
         inputs = tuple(dataclasses.replace(c, indicator=has_missing(c.name, everything)) for c in inputs)
-    return Schema(inputs, targets, fill_missing=data.missing == "mean")
+    schema = Schema(inputs, targets, fill_missing=data.missing == "mean")
+    if schema.x_dim > MOST_INPUTS:
+        raise InputError(
+            f"{data.tasks}: {len(inputs):,} inputs are encoded as {schema.x_dim:,} values, at most {MOST_INPUTS:,} "
+            "fit in memory: name the important ones, --inputs NAME ..."
+        )
+    return schema
 
 
 def has_missing(name: str, tables: Sequence[Table]) -> bool:
@@ -39,7 +49,7 @@ def refuse_labels(target: Column, num_targets: int, where: str) -> None:
     """Raise an InputError for a categorical target next to others, or with fewer than two classes."""
     if num_targets > 1:
         raise InputError(
-            f"the target {target.name!r} is categorical, so it must be the only one, got {num_targets} targets"
+            f"the target {quoted(target.name)} is categorical, so it must be the only one, got {num_targets} targets"
         )
     if len(target.categories) < 2:
         only = (
@@ -77,10 +87,10 @@ def infer_kind(name: str, tables: Sequence[Table], *, categorical: bool) -> Kind
             num_numbers += len(cells)
             continue
         present = cells[~missing_cells(cells)]
-        parsed = sum(as_number(cell) is not None for cell in present)
+        parsed = sum(number is not None for number in each_once(as_number, present))
         num_numbers, num_texts = num_numbers + parsed, num_texts + len(present) - parsed
         if parsed < len(present):
-            num_dates += sum(as_days(cell) is not None for cell in present)
+            num_dates += sum(day is not None for day in each_once(as_days, present))
     if num_dates > max(num_numbers, num_texts - num_dates):
         return "date"
     return "category" if num_texts > num_numbers else "number"
@@ -89,7 +99,11 @@ def infer_kind(name: str, tables: Sequence[Table], *, categorical: bool) -> Kind
 def find_categories(name: str, tables: Sequence[Table]) -> tuple[str, ...]:
     """Return the sorted categories of a column."""
     categories = sorted({cell for table in tables for cell in texts(table.columns[name]) if cell is not None})
+    fix = "leave it out (--inputs names the others), or turn it into numbers"
+    if long := [one for one in categories if len(one) > LONGEST_NAME]:
+        raise InputError(
+            f"{tables[0].where}: the column {quoted(name)} has texts that are too long, {quoted(long[0])}: {fix}"
+        )
     if len(categories) > MOST_CATEGORIES:
-        fix = "leave it out (--inputs names the others), or turn it into numbers"
         raise InputError(f"{tables[0].where}: the column {quoted(name)} has {len(categories)} different texts: {fix}")
     return tuple(categories)

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -18,6 +18,14 @@ from metagrove.tables.schema import FIRST_ROW
 SUFFIXES = (".csv", ".parquet", ".pq")
 PIECE = 10_000
 """Rows per chunk."""
+MAX_LINE, MAX_PIECE = 1 << 24, 1 << 25
+"""Characters of a line and of a chunk of a CSV file."""
+LONGEST_NAME = 1_000
+"""Characters of the name of a column or a category."""
+MAX_CELLS = 50_000_000
+"""Cells of a table that is read as a whole."""
+MAX_BLOCK_BYTES = 1 << 30
+"""Bytes that a column of a row group of a Parquet file may unpack to."""
 OTHER_DELIMITERS = {";": "';'", "\t": "tabs", "|": "'|'"}
 
 
@@ -64,9 +72,15 @@ def read_table(path: str | Path) -> Table:
         The table.
 
     Raises:
-        InputError: If the file is missing, damaged or has no rows.
+        InputError: If the file is missing, damaged, too large or has no rows.
     """
-    return concatenate(list(rows_of(path)))
+    pieces, cells = [], 0
+    for piece in rows_of(path):
+        pieces.append(piece)
+        cells += len(piece.rows) * len(piece.columns)
+        if cells > MAX_CELLS:
+            raise InputError(f"{path} has more than {MAX_CELLS:,} cells: split it, or leave columns out")
+    return concatenate(pieces)
 
 
 def concatenate(pieces: Sequence[Table]) -> Table:
@@ -108,6 +122,8 @@ def refuse_unreadable(path: Path) -> None:
         raise InputError(f"{path} does not exist: check the name")
     if path.is_dir():
         raise InputError(f"{path} is a folder: expected a table, one of {', '.join(SUFFIXES)}")
+    if not path.is_file():
+        raise InputError(f"{path} is not a plain file: save the table as CSV or Parquet")
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"{path} must end in one of {', '.join(SUFFIXES)}: save it as CSV or Parquet")
     if path.stat().st_size == 0:
@@ -117,15 +133,34 @@ def refuse_unreadable(path: Path) -> None:
 def csv_pieces(path: Path, size: int) -> Iterator[Table]:
     """Iterate over chunks of a comma-separated UTF-8 file, with or without a byte-order mark."""
     with explain_csv_errors(path), path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
+        reader = csv.reader(short_lines(file, path), strict=True)
         header = next(reader, None)
         if header is None:
             raise InputError(f"{path} is empty: expected a header and rows")
         names = [plain_text(name.strip()) for name in header]
         refuse_header(names, str(path))
         numbered = ((number, cells) for number, cells in enumerate(reader, FIRST_ROW) if cells)
-        while some := list(itertools.islice(numbered, size)):
+        while some := next_piece(numbered, size):
             yield csv_table(some, names, path)
+
+
+def short_lines(file: TextIO, path: Path) -> Iterator[str]:
+    """Iterate over the lines of a file; one that would fill the memory is refused before it does."""
+    while line := file.readline(MAX_LINE):
+        if len(line) == MAX_LINE:
+            raise InputError(f"{path} has a line of {MAX_LINE:,} characters or more: save it again as CSV with commas")
+        yield line
+
+
+def next_piece(numbered: Iterator[tuple[int, list[str]]], size: int) -> list[tuple[int, list[str]]]:
+    """Take the next rows, as many as fit in a chunk."""
+    piece, characters = [], 0
+    for row in itertools.islice(numbered, size):
+        piece.append(row)
+        characters += sum(map(len, row[1]))
+        if characters > MAX_PIECE:
+            break
+    return piece
 
 
 def csv_table(numbered: list[tuple[int, list[str]]], names: list[str], path: Path) -> Table:
@@ -140,12 +175,16 @@ def csv_table(numbered: list[tuple[int, list[str]]], names: list[str], path: Pat
 
 
 def text_column(cells: Sequence[str]) -> np.ndarray:
-    """The cells of a column of a CSV file."""
-    return np.array([plain_text(cell) if cell.startswith("'") else cell for cell in cells], object)
+    """The cells of a column of a CSV file; equal ones are the same object, so that repeated text takes no memory."""
+    plain: dict[str, str] = {}
+    for cell in cells:
+        if cell not in plain:
+            plain[cell] = plain_text(cell) if cell.startswith("'") else cell
+    return np.array([plain[cell] for cell in cells], object)
 
 
 def refuse_header(names: Sequence[str], where: str) -> None:
-    """Raise an InputError for duplicate or empty column names, or another delimiter than a comma."""
+    """Raise an InputError for duplicate, empty or endless column names, or another delimiter than a comma."""
     if len(names) == 1 and (signs := [word for sign, word in OTHER_DELIMITERS.items() if sign in names[0]]):
         raise InputError(f"{where}, row 1: one column {quoted(names[0])}, delimited by {signs[0]}? Save it with commas")
     twice = sorted(name for name, count in collections.Counter(names).items() if count > 1)
@@ -153,6 +192,8 @@ def refuse_header(names: Sequence[str], where: str) -> None:
         places = [i + 1 for i, name in enumerate(names) if name == twice[0]]
         shown = ", ".join(map(str, places[:10])) + ("…" if len(places) > 10 else "")
         raise InputError(f"{where}, row 1: columns [{shown}] are all called {quoted(twice[0])}: give each its own name")
+    if long := [name for name in names if len(name) > LONGEST_NAME]:
+        raise InputError(f"{where}, row 1: the column's name {quoted(long[0])} is too long, at most {LONGEST_NAME:,}")
     if "" in names:
         raise InputError(f"{where}, row 1: column {names.index('') + 1} has no name: give it one")
 
@@ -178,8 +219,10 @@ def parquet_pieces(path: Path, size: int, wanted: Sequence[str] | None = None) -
     except ImportError as error:
         raise InputError(f"{path}: Parquet needs pyarrow: pip install 'metagrove[own]', or save as CSV") from error
     try:
-        with pq.ParquetFile(path) as file:
+        texts = [field.name for field in pq.read_schema(path) if pa.types.is_string(field.type)]
+        with pq.ParquetFile(path, read_dictionary=texts) as file:  # repeated text takes no memory
             refuse_header(file.schema_arrow.names, str(path))
+            refuse_large_blocks(file.metadata, path)
             first = 1
             present = None if wanted is None else [name for name in wanted if name in file.schema_arrow.names]
             for batch in file.iter_batches(batch_size=size, columns=present or None):
@@ -190,9 +233,18 @@ def parquet_pieces(path: Path, size: int, wanted: Sequence[str] | None = None) -
         raise InputError(f"{path} is not Parquet, or is damaged ({error}): write it again") from error
 
 
+def refuse_large_blocks(about: Any, path: Path) -> None:
+    """Raise an InputError for a Parquet file that has to be unpacked in blocks that are too large."""
+    for group in map(about.row_group, range(about.num_row_groups)):
+        if any(group.column(at).total_uncompressed_size > MAX_BLOCK_BYTES for at in range(group.num_columns)):
+            raise InputError(f"{path} unpacks to blocks above {MAX_BLOCK_BYTES:,} bytes: write smaller row groups")
+
+
 def cells_of(array: Any) -> np.ndarray:
     """Convert an Arrow column to cells; dictionary encoding is undone, dates and lists become text."""
-    array = array.dictionary_decode() if hasattr(array, "dictionary_decode") else array
+    if hasattr(array, "dictionary"):
+        values = np.array([*array.dictionary.to_pylist(), None], object)
+        return plain_cells(values[array.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)])
     return plain_cells(array.to_numpy(zero_copy_only=False))
 
 

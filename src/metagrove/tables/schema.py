@@ -33,7 +33,7 @@ class Column:
     name: str
     kind: Kind
     mean: float = 0.0
-    sd: float = 1.0
+    std: float = 1.0
     categories: tuple[str, ...] = ()
     indicator: bool = False
     """Whether one more value tells if the cell is missing, 0 or 1; the cell is then encoded as zeros."""
@@ -64,7 +64,7 @@ class Column:
     def _standardise(self, cells: np.ndarray, where: str, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         values = (days if self.kind == "date" else numbers)(cells, self.name, where, rows)
         missing = np.isnan(values)
-        standard = np.where(missing, 0.0, (values - self.mean) / self.sd)
+        standard = np.where(missing, 0.0, (values - self.mean) / self.std)
         if (far := np.flatnonzero(np.abs(standard) > FARTHEST)).size:
             at = int(far[0])
             refuse(
@@ -146,7 +146,7 @@ class Schema:
         if self.classifies:
             return self._decode_labels(np.asarray(predictions, np.float64))
         values = np.asarray(predictions, np.float64)
-        return {t.name: values[:, i] * t.sd + t.mean for i, t in enumerate(self.targets)}
+        return {t.name: values[:, i] * t.std + t.mean for i, t in enumerate(self.targets)}
 
     def _decode_labels(self, log_probabilities: np.ndarray) -> dict[str, np.ndarray]:
         name, labels = self.targets[0].name, np.array(self.labels, object)
@@ -157,7 +157,7 @@ class Schema:
         """Convert standard deviations of predictions to the user's units; those of probabilities do not change."""
         if self.classifies:
             return np.asarray(std, np.float64)
-        return np.asarray(std, np.float64) * np.array([[target.sd for target in self.targets]])
+        return np.asarray(std, np.float64) * np.array([[target.std for target in self.targets]])
 
     def to_json(self) -> Json:
         """Convert to JSON-compatible data."""
@@ -179,10 +179,23 @@ def _column(data: Mapping[str, Any]) -> Column:
     return Column(**{**data, "categories": tuple(data["categories"])})
 
 
+def migrate_schema(data: Any) -> Any:
+    """A stored schema in the present format: before version 0.2, the standard deviation of a column was `sd`."""
+    if not isinstance(data, Mapping):
+        return data
+
+    def column(one: Any) -> Any:
+        return {"std" if key == "sd" else key: value for key, value in one.items()} if isinstance(one, Mapping) else one
+
+    return {key: [*map(column, value)] if isinstance(value, list) else value for key, value in data.items()}
+
+
 def encode(
     wanted: Sequence[Column], columns: Columns, where: str, rows: Sequence[int] | None, *, fill: bool
 ) -> np.ndarray:
     """Encode the given columns and concatenate them, as float32."""
+    if not wanted:
+        raise InputError(f"{where}: the columns of the inputs are not known: pass an array")
     refuse_missing_columns(wanted, columns, where)
     num_rows = len(columns[wanted[0].name])
     rows = range(FIRST_ROW, FIRST_ROW + num_rows) if rows is None else rows

@@ -10,12 +10,9 @@ import numpy as np
 
 from metagrove.errors import InputError, quoted
 from metagrove.tables.cells import missing_cells, refuse, texts
-from metagrove.tables.read import SUFFIXES, Table, read_table
+from metagrove.tables.read import LONGEST_NAME, SUFFIXES, Table, read_table
 from metagrove.tables.schema import quote
 from metagrove.tables.settings import TableData
-
-LONGEST_NAME = 1_000
-"""Characters of a task's name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +69,7 @@ def read_tasks(data: TableData) -> tuple[list[TaskRows], Roles, list[str]]:
 def tables_of_folder(folder: Path, notes: list[str]) -> list[tuple[str, Table]]:
     """Read one table per file; the file name without its suffix is the name of the task."""
     seen = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    files = [path for path in seen if path.is_file() and path.suffix.lower() in SUFFIXES]
+    files = [path for path in seen if is_table_file(path)]
     if not files:
         raise InputError(f"{folder} holds no table: expected a file for each task, {', '.join(SUFFIXES)}")
     if stray := [path.name for path in seen if path not in files]:
@@ -81,6 +78,11 @@ def tables_of_folder(folder: Path, notes: list[str]) -> list[tuple[str, Table]]:
     if twice := sorted(name for name, count in collections.Counter(names).items() if count > 1):
         raise InputError(f"{folder}: two files name the task {quoted(twice[0])}: rename one")
     return [(path.stem, read_table(path)) for path in files]
+
+
+def is_table_file(path: Path) -> bool:
+    """Whether a path in a folder of tables is one of them: a plain file, no folder, pipe or device."""
+    return path.suffix.lower() in SUFFIXES and path.is_file()
 
 
 def tables_of_file(path: Path, task_column: str) -> list[tuple[str, Table]]:
@@ -152,15 +154,16 @@ def handle_missing(
     if data.missing == "refuse":
         return list(named)
     must_be = roles.all if data.missing == "drop" else roles.targets
-    kept, dropped = [], []
+    kept, dropped, examples = [], 0, []
     for name, table in named:
         gone = np.logical_or.reduce([missing_cells(table.columns[column]) for column in must_be])
-        dropped += [f"{table.where} row {row}" for row in table.rows[gone]]
+        dropped += int(gone.sum())
+        examples += [f"{table.where} row {row}" for row in table.rows[gone][: 3 - len(examples)]]
         kept.append((name, table.take(np.flatnonzero(~gone))))
     if dropped:
         what = "a missing value" if data.missing == "drop" else "no target"
-        more = f" and {len(dropped) - 3} others" if len(dropped) > 3 else ""
-        notes.append(f"dropped {len(dropped)} rows with {what}: {', '.join(dropped[:3])}{more}")
+        more = f" and {dropped - 3} others" if dropped > 3 else ""
+        notes.append(f"dropped {dropped} rows with {what}: {', '.join(examples)}{more}")
     if data.missing != "drop":
         note_missing(kept, roles, data, notes)
     return kept
@@ -215,7 +218,7 @@ def one_value(table: Table, column: str, task: str) -> str:
 def checksum(path: Path) -> str:
     """Compute the SHA-256 checksum of a table, or of the names and contents of all tables of a folder."""
     digest = hashlib.sha256()
-    files = [path] if path.is_file() else sorted(p for p in path.glob("*") if p.suffix.lower() in SUFFIXES)
+    files = [path] if path.is_file() else sorted(p for p in path.glob("*") if is_table_file(p))
     for file in files:
         digest.update(file.name.encode() if path.is_dir() else b"")
         with file.open("rb") as opened:

@@ -41,7 +41,7 @@ def run_block(
     """Meta-steps up to `stop`, or up to the first that is not finite: its update is not made.
 
     A step depends on the seed, the state and its own number, never on where blocks of meta-steps begin and end. The
-    seed and the number of meta-steps are data, so that a run of another seed or length compiles nothing anew.
+    seed and the number of meta-steps are data, so that a run of another seed or length does not recompile.
 
     A meta-batch that is one block of tasks is computed on one device, all meta-steps in one compiled call. One that is
     cut into several is computed by `training.spread` on the devices of `mesh` (by default one), with the same result
@@ -78,7 +78,7 @@ def _run_block(recipe: Recipe, data: Data, state: State, stop: Int[Array, ""]) -
     packing, ahead = packing_of(recipe, state.meta), steps_drawn_at_once(recipe, data)
     begin = packing.pack_state(state)
 
-    @functools.partial(jax.jit, inline=True)  # traced once, though it is asked for twice
+    @functools.partial(jax.jit, inline=True)  # traced once, though it is used twice
     def meta_step(state: PackedState, drawn: Draw) -> tuple[PackedState, dict[str, Array]]:
         return updated(recipe, data, packing, state, step_gradient_fn(recipe, data, packing, state, drawn)(0))
 

@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import filelock
@@ -22,7 +22,7 @@ from metagrove.devices import is_first_process
 from metagrove.errors import InputError, RunError, quoted
 from metagrove.files import Json
 from metagrove.notes import note
-from metagrove.training.records import BestRecord, BlockRecord, LogMark, RunRecord, TrainingProgress
+from metagrove.training.records import BestRecord, BlockRecord, LastRecord, LogMark, RunRecord, TrainingProgress
 from metagrove.typed_json import raise_type_errors
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
@@ -78,22 +78,24 @@ def create(folder: Path, config: Json, command: str) -> None:
     if not is_first_process():
         return
     if (folder / "run.json").exists():
-        raise InputError(f"{folder} already holds a run: go on with it (--resume), or choose another folder (--out)")
+        raise InputError(f"{folder} already holds a run: continue it (--resume), or choose another folder (--out)")
     files.write_json(folder / "run.json", {"format": files.FORMAT, "config": config, "provenance": provenance(command)})
 
 
 def check_same_config(folder: Path, config: Json) -> None:
-    """A run is resumed with the settings it began with."""
+    """Raise an InputError if a run is resumed with other settings than it was started with."""
     if not (folder / "run.json").exists():
-        raise RunError(f"{folder} holds no run to resume: leave --resume out to begin one")
+        raise RunError(f"{folder} holds no run to resume: omit --resume to start one")
     stored = read_run(folder / "run.json")
     different = differences(migrate(stored.config, stored.format), config)
     if different:
-        raise InputError(f"{folder} was begun with other settings ({'; '.join(different)}): resume with the same ones")
+        raise InputError(
+            f"{folder} was started with other settings ({'; '.join(different)}): resume with the same ones"
+        )
 
 
 def differences(stored: Json, now: Json) -> list[str]:
-    """Settings that are not what they were; one that is newer than the run had its default."""
+    """List the settings that differ; a setting that is newer than the run is ignored."""
     found = []
     for name, value in now.items():
         if name in stored and isinstance(value, dict) and isinstance(stored[name], dict):
@@ -119,7 +121,7 @@ def hardware() -> str:
 
 
 def peak_memory_mb() -> float:
-    """The most memory that this process has had; 0 on a system that does not tell."""
+    """Peak memory of this process in MB; 0 where the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows
@@ -147,10 +149,39 @@ def read_best(folder: Path) -> BestRecord:
     best = files.read_record(BestRecord, path, needs=("step", "validation", "validation.steps"))
     most = MOST["inner_steps"]
     problems = [] if 0 <= best.validation.steps <= most else [f"validation.steps must be from 0 to {most:,}"]
-    if not all(1 <= count <= MOST["clusters"] for count in best.clusters) or len(best.clusters) > LAYERS:
-        problems += [f"clusters must be at most {LAYERS} numbers from 1 to {MOST['clusters']:,}"]
-    raise_type_errors(problems, path)
+    raise_type_errors(problems + cluster_errors(best.clusters), path)
     return best
+
+
+def read_last(folder: Path, *, first: int, steps: int) -> LastRecord:
+    """Read the last.json of a run that is resumed, without its arrays.
+
+    Args:
+        folder: The run folder.
+        first: The meta-step that training begins with.
+        steps: The number of meta-steps.
+
+    Raises:
+        RunError: It is missing, damaged, of a newer version, or what it says cannot be.
+    """
+    path = folder / "last.json"
+    last = files.read_record(LastRecord, path, needs=("step",))
+    progress, lines = last.progress, [mark.lines for mark in last.progress.marks]
+    problems = [] if first <= last.step <= steps else [f"step must be from {first} to {steps}"]
+    if not 0 <= progress.not_better <= steps:
+        problems += [f"not_better must be from 0 to {steps}"]
+    if lines != sorted(lines) or any(line < 0 for line in lines):
+        problems += ["marks must have rising numbers of lines"]
+    if any(len(block) != 2 or not block[0] > 0 for block in (*progress.watch.blocks, *progress.watch.before)):
+        problems += ["watch.blocks and watch.before must have the meta-steps and the mean of each block"]
+    raise_type_errors(problems + cluster_errors(last.clusters), path)
+    return last
+
+
+def cluster_errors(clusters: Sequence[int]) -> list[str]:
+    """What is wrong with the clusters that a checkpoint records."""
+    fits = len(clusters) <= LAYERS and all(1 <= count <= MOST["clusters"] for count in clusters)
+    return [] if fits else [f"clusters must be at most {LAYERS} numbers from 1 to {MOST['clusters']:,}"]
 
 
 def append_metrics(folder: Path, record: BlockRecord) -> bytes:
@@ -215,7 +246,7 @@ def cut_metrics(folder: Path, step: int, so_far: TrainingProgress | None = None)
         if lost := so_far.marks[-1].lines - log.lines:
             note(
                 f"{folder / 'metrics.jsonl'} was damaged: its checksum differs, and {lost} of the "
-                f"{so_far.marks[-1].lines} lines up to meta-step {step} are dropped; the training goes on unchanged"
+                f"{so_far.marks[-1].lines} lines up to meta-step {step} are dropped; training itself is not affected"
             )
         lines, so_far = lines[: log.lines], dataclasses.replace(so_far, marks=tuple(marks))
     if is_first_process():

@@ -20,7 +20,7 @@ class TrainJob:
     """A training, for `workers.pool.run_jobs`.
 
     Args:
-        label: The name of the job, for people.
+        label: Display name of the job.
         arguments: Arguments of `metagrove train`: a preset and settings.
         folder: The run folder.
         total: Number of meta-steps.
@@ -50,10 +50,10 @@ def config_job(label: str, config: Config, folder: Path, command: str) -> TrainJ
     """Make a job of a config, which is written to a file beside the run folder.
 
     Args:
-        label: The name of the job, for people.
+        label: Display name of the job.
         config: What to train.
         folder: The run folder.
-        command: What is recorded as the command that made the run.
+        command: The command to record in the provenance of the run.
 
     Returns:
         The job.

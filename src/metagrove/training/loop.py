@@ -29,7 +29,7 @@ from metagrove.training.block import run_block
 from metagrove.training.growth import as_grown, clusters_of, describe_growth, grow_if_called_for
 from metagrove.training.phases import State, end_fit, first_step, fit_ends, init_state, part_at, started
 from metagrove.training.progress import Progress
-from metagrove.training.records import BestCheckpoint, BlockRecord, LastRecord, TrainingProgress, ValidationRecord
+from metagrove.training.records import BestCheckpoint, BlockRecord, TrainingProgress, ValidationRecord
 from metagrove.training.step import Block, cut_of
 from metagrove.training.validate import describe, validate
 
@@ -51,8 +51,8 @@ def train(
     Args:
         config: What to train.
         folder: The run folder.
-        resume: Go on from the folder's last checkpoint.
-        command: What is recorded as the command that made the run.
+        resume: Continue from the last checkpoint of the folder.
+        command: The command to record in the provenance of the run.
         callback: Called with the record of each logged block, after it is written to metrics.jsonl.
         devices: Devices that share the tasks of a meta-step, which does not change the result; by default all there
             are, at most one for each block of tasks.
@@ -65,7 +65,7 @@ def train(
     training = config.training
     mesh = task_mesh(num_devices(training, devices))
     if resume:
-        folders.check_same_config(folder, to_json(config))  # first: a folder that is not there is not made
+        folders.check_same_config(folder, to_json(config))  # before the lock creates the folder
     with folders.locked(folder), interruptible() as interrupted:
         tasks = config.source.schedule(training.steps)
         with all_or_none():
@@ -105,22 +105,20 @@ def train(
                 if stop:
                     break
             if out_of_patience(training, so_far):
-                progress.note(
-                    f"stopped at step {int(state.step)}: {training.patience} validations without a better one"
-                )
+                progress.note(f"stopped at step {int(state.step)}: no improvement in {training.patience} validations")
     return int(state.step) == training.steps or out_of_patience(training, so_far)
 
 
 @contextlib.contextmanager
 def all_or_none() -> Iterator[None]:
-    """Within, an error of one process is an error of all, so that none waits for the others."""
+    """Raise an error in all processes if one of them raises one, so that none waits for the others."""
     try:
         yield
     except Exception:
         any_process(True)
         raise
     if any_process(False):
-        raise RunError("another process of the training could not begin: its message says why")
+        raise RunError("another process of the training failed to start: see its error message")
 
 
 def num_devices(training: Training, devices: int | None) -> int:
@@ -138,43 +136,50 @@ def num_devices(training: Training, devices: int | None) -> int:
 
 
 def out_of_patience(training: Training, so_far: TrainingProgress) -> bool:
-    """Have so many validations in a row not been better that training stops?"""
+    """Whether training stops early: no improvement in `patience` consecutive validations."""
     return 0 < training.patience <= so_far.not_better
 
 
 def begin(
     config: Config, folder: Path, tasks: TaskSchedule, *, resume: bool, command: str
 ) -> tuple[Config, State, TrainingProgress]:
-    """A new run folder; or of the one there is the config as far as it has grown, the state and the progress so far."""
+    """Create a run folder, or load the last checkpoint: the config with grown clusters, the state and the progress."""
     if not resume or not (folder / "last.json").exists():  # new, or stopped before its first checkpoint
         began = time.monotonic()
-        state = started(config, tasks)  # first: what cannot start leaves no folder behind that looks like a run
+        state = started(
+            config, tasks
+        )  # before the folder is created, so that a failed initialisation leaves none behind
         so_far = TrainingProgress()
         if resume:
             so_far = folders.cut_metrics(folder, first_step(config.learner, config.training) - 1)
         else:
             folders.create(folder, to_json(config), command)
-        if config.source.has_phases and state.step == 0:  # what the start knows, for transfer to later families
+        if config.source.has_phases and state.step == 0:  # scores at initialisation, for forward transfer
             so_far = so_far.logged(
                 folders.append_metrics(folder, BlockRecord(0, validation=validate(config, state.meta, 0)))
             )
         return config, state, dataclasses.replace(so_far, seconds=time.monotonic() - began)
-    kept = files.read_record(LastRecord, folder / "last.json", needs=("step",))
+    first = first_step(config.learner, config.training)
+    kept = folders.read_last(folder, first=first, steps=config.training.steps)
     config = as_grown(config, kept.clusters)
     shapes = eqx.filter_eval_shape(lambda: init_state(config, kept.step))
     state, _ = checkpoint.load(folder, "last", shapes)
+    if int(state.step) != kept.step:
+        raise RunError(
+            f"{folder / 'last.json'} is of step {kept.step}, its arrays of step {int(state.step)}: copy both"
+        )
     return config, state, folders.cut_metrics(folder, kept.step, kept.progress)
 
 
 def named_means(config: Config, block: Block, step: int) -> dict[str, float]:
-    """The means of a block that began with `step`; those of a fit before the first meta-step have its name first."""
+    """The means of a block that began with `step`; those of a fit are prefixed by its name."""
     part = part_at(config.learner, config.training, step)
     prefix = f"{part.phase.loss}_" if part.fits else ""
     return {prefix + name: float(mean) for name, mean in block.means.items()}
 
 
 def with_cost(so_far: TrainingProgress, seconds: float, rate: float, devices: int) -> TrainingProgress:
-    """Seconds in all, meta-steps a second of the fastest block (without compiling), this process's peak memory."""
+    """Add the cost of a block: total seconds, meta-steps per second of the fastest block, and peak memory."""
     return dataclasses.replace(
         so_far,
         seconds=so_far.seconds + seconds,
@@ -187,7 +192,7 @@ def with_cost(so_far: TrainingProgress, seconds: float, rate: float, devices: in
 def grow(
     config: Config, state: State, tasks: TaskSchedule, so_far: TrainingProgress, record: BlockRecord
 ) -> tuple[Config, State, TrainingProgress, BlockRecord]:
-    """All of training's state after a block, with a cluster more if the block calls for it."""
+    """The training state after a block, with one more cluster if the detector calls for it."""
     grown = grow_if_called_for(config, state.meta, state.opt_state, tasks, record, so_far.watch)
     return (
         grown.config,
@@ -219,22 +224,22 @@ def validations(config: Config) -> list[int]:
 
 
 def refuse_nonfinite(block: Block, step: int, folder: Path) -> None:
-    """Stop a run that has gone astray, naming where and what."""
+    """Raise a DivergedError if the loss, the gradient or a metric of a block is not finite."""
     bad = sorted(name for name, finite in block.finite.items() if not bool(finite))
     if bad:
         rates = "--inner-lr or --outer-lr, or with --clip-norm 1" if step >= 0 else "--fit-lr"
         raise DivergedError(
-            f"{' and '.join(bad)} is not finite at meta-step {step + 1}: train anew with a lower {rates}; "
-            f"what {folder} had saved before is kept"
+            f"{' and '.join(bad)} is not finite at meta-step {step + 1}: train again with a lower {rates}; "
+            f"the checkpoints in {folder} are kept"
         )
 
 
 def keep_if_best(
     folder: Path, config: Config, meta: Meta, step: int, validation: ValidationRecord, so_far: TrainingProgress
 ) -> TrainingProgress:
-    """Save the model when no earlier one did better on the validation tasks; in a stream, no earlier one of its phase.
+    """Save the model if it is the best so far on the validation tasks; in a stream, the best of its phase.
 
-    A score on the families of one phase says nothing beside one on those of another.
+    Scores of different phases are not comparable, since their families differ.
     """
     best, phase = so_far.best, config.source.phase_at(max(0, step - 1), config.training.steps)
     metric = metric_of(config.learner.loss).name
@@ -248,7 +253,7 @@ def keep_if_best(
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Within, Ctrl-C, SIGTERM or SIGHUP (a closed terminal) sets a flag instead of tearing a step; twice tears."""
+    """Set a flag on Ctrl-C, SIGTERM or SIGHUP instead of interrupting a step; a second signal interrupts it."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set

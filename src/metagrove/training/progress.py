@@ -1,6 +1,6 @@
 """Training progress: a progress bar on a terminal, periodic lines elsewhere.
 
-The first block of meta-steps compiles, so that its speed says nothing about the time left.
+The first block of meta-steps compiles, so the remaining time is estimated from the second block on.
 """
 
 import sys
@@ -14,11 +14,11 @@ from metagrove.terminal import TerminalConsole
 from metagrove.training.records import BlockRecord
 
 SECONDS_BETWEEN_LINES = 10.0
-COMPILING = "compiling the training step: about 15 s on two idle cores, less the next time"
+COMPILING = "compiling the training step; the next run of the same settings starts faster"
 
 
 class Progress:
-    """Loss, steps a second and time left, on standard error."""
+    """Loss, steps per second and remaining time, on standard error."""
 
     def __init__(self, total: int, *, start: int, begin: int = 0):
         self.console = TerminalConsole(file=sys.stderr, soft_wrap=True, quiet=is_quiet())
@@ -47,7 +47,7 @@ class Progress:
         self.bar.stop()
 
     def show(self, record: BlockRecord, *, steps_per_second: float) -> None:
-        """After each block."""
+        """Update the display after a block."""
         rate, left = "-", "compiled"
         if self.compiled:
             rate = f"{steps_per_second:.{0 if steps_per_second >= 10 else 2}f}"
@@ -56,11 +56,11 @@ class Progress:
         self.bar.update(self.row, completed=record.step - self.begin, loss=record.loss, rate=rate, left=left)
         waited = time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES
         if is_verbose() or (not self.console.is_terminal and waited):
-            speed = "compiled, time left is known after the next block" if first else f"{rate} steps/s  {left}"
+            speed = "compiled, remaining time is known after the next block" if first else f"{rate} steps/s  {left}"
             self.note(f"step {record.step}/{self.total}  loss {record.loss:.4f}  {speed}")
 
     def note(self, line: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         self.last_line = time.monotonic()
         self.console.print(line, highlight=False)
 

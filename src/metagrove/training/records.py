@@ -52,7 +52,7 @@ class GrowthEvent:
     cause: GrowthCause
     start: GrowthStart
     changed: float
-    """How far answers changed at that moment: relative root mean square over validation tasks."""
+    """Relative root mean square change of predictions by the new cluster, over validation tasks."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ class BestCheckpoint:
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
-    """What it takes to make the same numbers again."""
+    """Everything needed to reproduce the results."""
 
     command: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -167,13 +167,13 @@ class TrainingProgress:
 
     best: BestCheckpoint | None = None
     not_better: int = 0
-    """Validations in a row since the best one."""
+    """Consecutive validations without improvement."""
     seconds: float = 0.0
     """Time in training."""
     steps_per_second: float = 0.0
-    """The rate of the fastest block, so that compiling is left out."""
+    """Meta-steps per second of the fastest block, which excludes compilation."""
     peak_memory_mb: float = 0.0
-    """Of the process that needed most."""
+    """Largest peak memory of all processes."""
     devices: int = 1
     """Devices that shared the tasks of a meta-step, last."""
     watch: GrowthState = GrowthState()

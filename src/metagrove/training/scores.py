@@ -1,21 +1,22 @@
 """Scores of a learner on new tasks after every number of inner steps, and paired comparisons of two learners."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.errors import DivergedError, InputError
 from metagrove.keys import key_for
-from metagrove.learner import Info, Learner, Meta, Predictor, after_each_step
+from metagrove.learner import Info, Learner, Meta, Predictor
 from metagrove.losses import LossFn, Metric, metric_of
 from metagrove.nets.predictors import Statistics, bind_support
 from metagrove.outer import BATCH, probe, task_keys
 from metagrove.sources.source import Source, TaskDraw
-from metagrove.task import Task
+from metagrove.task import Examples, Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Scores:
     """The prediction for each task's first query after the last step, if asked for: to see how far answers change."""
 
     def after(self, step: int) -> np.ndarray:
-        """Every task's score after so many inner steps."""
+        """The score of each task after this many inner steps."""
         return self.by_step[:, step - self.first_step]
 
     def mean(self) -> "Scores":
@@ -87,6 +88,22 @@ class KeepScore:
         return by_step, task.family, shares, prediction[0] if self.answers else None
 
 
+def after_each_step(
+    path: Predictor, examples: Examples, score_fn: LossFn, bind: Callable[[Predictor], Predictor] = lambda p: p
+) -> Float[Array, " steps_plus_1"]:
+    """`score_fn` of every predictor on the path, e.g. the query loss after 0, 1, ..., steps inner steps.
+
+    `bind` is applied to each predictor before it is called, e.g. to give it the support set's statistics.
+    """
+    stacked, same_for_all = eqx.partition(path, eqx.is_inexact_array)
+
+    def score(params: Any) -> Array:
+        predictor = bind(eqx.combine(params, same_for_all))
+        return score_fn(predictor(examples.x, examples.mask), examples.y, examples.mask)
+
+    return jax.lax.map(score, stacked)
+
+
 def test_parts(source: Source, seed: int) -> list[tuple[TaskDraw, PRNGKeyArray]]:
     """Return the parts of the test tasks, each with its key, into which the index of a task is folded."""
     parts, key = source.parts("test"), key_for("test", seed)
@@ -123,7 +140,7 @@ def ci95(values: np.ndarray) -> np.ndarray:
 
 
 def best_step(scores: Scores, metric: Metric) -> int:
-    """The number of inner steps with the best finite mean; to be asked on validation tasks only."""
+    """The number of inner steps with the best finite mean; for validation tasks only."""
     means = scores.by_step.mean(0) * (-1 if metric.higher_is_better else 1)
     if not np.isfinite(means).any():
         raise DivergedError("the validation error is not finite after any number of inner steps: lower --inner-lr")
@@ -137,7 +154,7 @@ class Clustering:
     nmi: float
     """Normalised mutual information."""
     purity: float
-    """The part of tasks that are of their cluster's commonest family."""
+    """Fraction of tasks that belong to the most frequent family of their cluster."""
     largest_share: float
     """Mean of each task's largest share."""
     tasks_by_cluster_and_family: list[list[int]]
@@ -238,7 +255,7 @@ def _value(values: np.ndarray) -> tuple[float, float]:
 
 
 def clustering(scores: Scores) -> Clustering | None:
-    """Do first-level clusters and families agree? None for a learner without clusters."""
+    """Agreement of first-level clusters and families; None for a learner without clusters."""
     if scores.shares is None:
         return None
     from sklearn.metrics import normalized_mutual_info_score

@@ -1,10 +1,9 @@
-"""Does this machine train as others do? A few meta-steps of each learner, against values that were stored on a CPU.
+"""Self-check of a machine: a few meta-steps of each learner, compared with values stored on a CPU.
 
 `metagrove selfcheck` compares; `python -m metagrove.training.selfcheck [NAME ...]` stores the values of this machine.
 """
 
 import dataclasses
-import functools
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -19,7 +18,7 @@ from metagrove import files
 from metagrove.config.config import Config
 from metagrove.config.presets import preset
 from metagrove.config.registry import LEARNER_GROUPS
-from metagrove.sources.images import Episodes
+from metagrove.sources.episodes import random_episodes
 from metagrove.sources.source import Steady, TaskSchedule
 from metagrove.training.block import run_block
 from metagrove.training.folders import provenance
@@ -33,8 +32,9 @@ STEPS = 3
 TOLERANCE = 1e-3
 """Largest relative difference: that of rounding in another order, and far below that of a wrong gradient."""
 SIZE, CLASSES, IMAGES = 8, 4, 3
+EPISODE = {"ways": 2, "shots": 1, "queries": 1}
 ON_FUNCTIONS = {"meta_batch": 4, "task_blocks": 1}
-ON_IMAGES = {"meta_batch": 2, "task_chunk_size": 2, "size": SIZE, "ways": 2, "shots": 1, "queries": 1}
+ON_IMAGES = {"meta_batch": 2, "task_chunk_size": 2, "size": SIZE, **EPISODE}
 SETTINGS: dict[str, dict[str, Any]] = {
     "hsml": {"hidden": (8,), "example_dim": 5, "task_dim": 6, "clusters": (3, 2, 1)},
     "grove": {"degree": 4, "fit_steps": 30, "fit_batch": 4},
@@ -121,29 +121,11 @@ def tiny(name: str) -> tuple[Config, TaskSchedule]:
     """A small training of a learner: on functions, or on random images if it is for images alone."""
     if name in LEARNER_GROUPS["metric"]:
         settings = {**ON_IMAGES, **SETTINGS.get(name, {"filters": 4, "blocks": 2})}
-        return preset("images-1shot", name).with_settings(**settings), Steady(random_episodes())
+        return preset("images-1shot", name).with_settings(**settings), Steady(
+            random_episodes(CLASSES, IMAGES, SIZE, **EPISODE)
+        )
     config = preset("toy-5shot", name).with_settings(**{**ON_FUNCTIONS, **SETTINGS.get(name, {"hidden": (8,)})})
     return config, config.source.schedule(config.training.steps)
-
-
-@functools.cache
-def random_episodes() -> Episodes:
-    """Tasks of random images."""
-    images = np.random.default_rng(0).integers(0, 256, (CLASSES * IMAGES, SIZE, SIZE, 3), np.uint8)
-    return Episodes(
-        images=jnp.asarray(images),
-        starts=jnp.arange(CLASSES)[None] * IMAGES,
-        counts=jnp.full((1, CLASSES), IMAGES),
-        weights=jnp.ones(1),
-        numbers=jnp.zeros(1, jnp.int32),
-        most=IMAGES,
-        augment=False,
-        rotate=0.0,
-        mix=0.0,
-        ways=ON_IMAGES["ways"],
-        shots=ON_IMAGES["shots"],
-        queries=ON_IMAGES["queries"],
-    )
 
 
 if __name__ == "__main__":

@@ -114,12 +114,14 @@ def compiled_step(
 
         return progress, jax.lax.fori_loop(0, jnp.where(ok, count, 0), put, jnp.zeros_like(rows))
 
-    def empty(state: Any) -> tuple[Progress, Rows]:
-        names = ["loss", "gradient_norm", *like[1]]
-        sums, finite = {name: jnp.zeros(()) for name in names}, {name: jnp.ones((), bool) for name in names}
-        return Progress(state, sums, finite), jnp.zeros((num_blocks, flat.size), flat.dtype)
+    no_rows = jnp.zeros((num_blocks, flat.size), flat.dtype)
+    return jax.jit(advance, donate_argnums=(1,)), lambda state: (no_progress(state, list(like[1])), no_rows)
 
-    return jax.jit(advance, donate_argnums=(1,)), empty
+
+def no_progress(state: PackedState, metrics: list[str]) -> Progress:
+    """The progress before the first meta-step of a call."""
+    names = ["loss", "gradient_norm", *metrics]
+    return Progress(state, {name: jnp.zeros(()) for name in names}, {name: jnp.ones((), bool) for name in names})
 
 
 def followed(progress: Progress, new: PackedState, seen: dict[str, Array], update: Array) -> Progress:

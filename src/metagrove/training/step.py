@@ -43,14 +43,14 @@ class Recipe(NamedTuple):
 
 
 class Data(eqx.Module):
-    """Of meta-steps, what their program is given beside the state."""
+    """Dynamic arguments of the compiled program of meta-steps, besides the state."""
 
     schedule: TaskSchedule
     key: PRNGKeyArray
     begin: Int[Array, ""]
     """The first meta-step of the phase."""
     end: Int[Array, ""]
-    """The meta-step that the phase ends before."""
+    """The meta-step after the last one of the phase."""
     steps: Int[Array, ""]
     """Length of the schedule of the learning rate."""
 

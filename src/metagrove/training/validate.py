@@ -8,7 +8,7 @@ from metagrove.training.records import ValidationRecord
 from metagrove.training.scores import Scores, best_step, ci95, clustering, only_families, score_tasks
 
 VALIDATION_SEED = 0
-"""The same validation tasks for every run, so that runs can be chosen by them."""
+"""Seed of the validation tasks, the same for every run, so that runs can be compared by them."""
 
 
 def validation_scores(config: Config, meta: Meta) -> Scores:
@@ -50,6 +50,6 @@ def validate(config: Config, meta: Meta, step: int | None = None) -> ValidationR
 
 
 def describe(validation: ValidationRecord) -> str:
-    """One validation in words."""
+    """Describe a validation in one line."""
     agreement = "" if validation.nmi is None else f", clusters against families: NMI {validation.nmi:.2f}"
     return f"{validation.value:.4f} ± {validation.ci95:.4f} after {validation.steps} inner steps{agreement}"

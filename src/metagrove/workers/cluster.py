@@ -40,7 +40,7 @@ class ClusterPool:
         self.stopped.set()
 
     def close(self) -> None:
-        """Disconnect from the cluster, which goes on."""
+        """Disconnect from the cluster, which keeps running."""
         self.stop()
         self.client.close()
 

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 from metagrove.errors import STOPPED
 
 RETRIES = 2
-"""A job whose process was killed is repeated so many times."""
+"""Number of times that a job is repeated if its process is killed."""
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 """XLA flag of every job: threads within an operation cost more than they give, and a job has a core to itself."""
 ONE_CORE = {"NPROC": "1"}
@@ -24,7 +24,7 @@ class Job(Protocol):
 
     @property
     def label(self) -> str:
-        """The name of the job, for people."""
+        """Display name of the job."""
         ...
 
     @property

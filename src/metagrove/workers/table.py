@@ -33,7 +33,7 @@ class Line:
 
     @property
     def rate(self) -> float | None:
-        """Steps a second; None as long as it is not known."""
+        """Steps per second; None if not known yet."""
         if self.first is None or self.step <= self.first[1]:
             return None
         return (self.step - self.first[1]) / max(self.read - self.first[0], 1e-9)
@@ -104,7 +104,7 @@ class JobTable:
             self.live.update(self._table(), refresh=True)
 
     def note(self, text: str) -> None:
-        """Print a line that stays."""
+        """Print a permanent line."""
         self.console.print(text, highlight=False)
 
     def _print(self, line: Line) -> None:

@@ -4,14 +4,12 @@ The base net is linear in fixed features 1, z, z², z³ of z = x/5, so that the 
 """
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from metagrove.hsml.learner import HSMLMeta
 from metagrove.learner import Learner, Meta
 from metagrove.paper.theory.gates import flat
 from metagrove.task import Examples, Spec, Task
@@ -24,14 +22,13 @@ class PolynomialNet(eqx.Module):
 
     weight: Float[Array, "f o"]
 
-    def __call__(self, x: Float[Array, "n 1"], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n o"]:
+    def features(self, x: Float[Array, "n 1"], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n f"]:
+        """1, z, z², … of z = x/5."""
         del mask
-        return features(x, self.weight.shape[0]) @ self.weight
+        return (x / LARGEST_X) ** jnp.arange(self.weight.shape[0])[None]
 
-
-def features(x: Float[Array, "n 1"], count: int) -> Float[Array, "n f"]:
-    """1, z, z², … of z = x/5."""
-    return (x / LARGEST_X) ** jnp.arange(count)[None]
+    def __call__(self, x: Float[Array, "n 1"], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n o"]:
+        return self.features(x, mask) @ self.weight
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +64,7 @@ class ConvexQuantities(eqx.Module):
 
 def errors(weight: Array, rows: Examples) -> Array:
     """φᵀw − y of each row."""
-    return features(rows.x, weight.shape[0]) @ weight - rows.y[:, 0]
+    return (PolynomialNet(weight[:, None])(rows.x) - rows.y)[:, 0]
 
 
 def risk(weight: Array, rows: Examples) -> Array:
@@ -99,17 +96,15 @@ def measure_convex(learner: Learner, meta: Meta, reference: PolynomialNet, task:
     """
     _, info = learner.adapt(meta, task.support, steps=0)
     start = flat(jax.tree.map(lambda leaf: leaf[0], info.path))
-    shared: Any = meta.net if isinstance(meta, HSMLMeta) else meta
-    count = shared.weight.shape[0]
-    support, query = task.support, task.query
+    net, support, query = learner.base_net(meta), task.support, task.query
 
-    designs = features(support.x, count)
+    designs = net.features(support.x)
     c = 1 / (2 * jnp.square(designs).sum(1).max())  # the Hessian of (φᵀw − y)² is 2φφᵀ
     step = c / jnp.sqrt(len(designs))
 
     adapted = single_pass(start, designs, support.y[:, 0], step)
     gradients = 2 * errors(start, support)[:, None] * designs
-    best = jnp.linalg.lstsq(features(query.x, count), query.y[:, 0])[0]
+    best = jnp.linalg.lstsq(net.features(query.x), query.y[:, 0])[0]
     at = [errors(w, rows) for w in (start, adapted, flat(reference)) for rows in (support, query)]
     return ConvexQuantities(
         risk=risk(start, support),

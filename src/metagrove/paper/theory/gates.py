@@ -1,6 +1,6 @@
 """What the gate can reach, and the decomposition of the gated initialisation (paper, section 5 and appendix A)."""
 
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -64,9 +64,7 @@ def decompose(meta: HSMLMeta, support: Examples) -> Decomposition:
     Returns:
         The decomposition.
     """
-    gate, hierarchy = meta.gate, meta.cluster
-    assert isinstance(gate, TaskGate)
-    assert isinstance(hierarchy, Hierarchy)
+    gate, hierarchy = cast(TaskGate, meta.gate), cast(Hierarchy, meta.cluster)
     bias = 0.0 if gate.layer.bias is None else gate.layer.bias
     task_embedding, _ = meta.embed(support)
     placement = hierarchy(task_embedding, support)

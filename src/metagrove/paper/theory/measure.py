@@ -11,7 +11,6 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from metagrove.hsml.learner import HSMLMeta
 from metagrove.inner import GradientLearner, descend
 from metagrove.learner import Meta
 from metagrove.paper.theory.bounds import step_constant
@@ -73,6 +72,12 @@ class FlatNet(eqx.Module):
     unravel: Callable[[Array], Any] = eqx.field(static=True)
     static: Any
 
+    @classmethod
+    def of(cls, net: Any) -> "FlatNet":
+        """The functions of one net."""
+        params, static = eqx.partition(net, eqx.is_inexact_array)
+        return cls(ravel_pytree(params)[1], static)
+
     def point_loss(self, params: Array, x: Array, y: Array) -> Array:
         """Squared error of one example."""
         return jnp.square(eqx.combine(self.unravel(params), self.static)(x[None]) - y[None]).mean()
@@ -88,6 +93,21 @@ class FlatNet(eqx.Module):
     def change(self, first: Array, second: Array, x: Array, y: Array) -> Array:
         """Change of the Hessian of one example's loss between two parameter vectors."""
         return hessian_change(lambda p: self.point_loss(p, x, y), first, second)
+
+    def norms_along(self, path: Array, rows: Examples) -> Array:
+        """Norms of the Hessians of the examples, at each step of a path."""
+        over_rows = jax.vmap(self.norm, in_axes=(None, 0, 0))
+        return jax.lax.map(lambda params: over_rows(params, rows.x, rows.y), path)
+
+    def changes_along(self, path: Array, rows: Examples) -> Array:
+        """Changes of the Hessians of the examples from each step of a path to the next."""
+        over_rows = jax.vmap(self.change, in_axes=(None, None, 0, 0))
+        return jax.lax.map(lambda pair: over_rows(pair[0], pair[1], rows.x, rows.y), (path[:-1], path[1:]))
+
+    def gradient_std(self, params: Array, rows: Examples) -> Array:
+        """Root mean square distance of the examples' gradients to their mean."""
+        gradients = jax.vmap(jax.grad(self.point_loss), in_axes=(None, 0, 0))(params, rows.x, rows.y)
+        return jnp.sqrt(jnp.square(gradients - gradients.mean(0, keepdims=True)).sum(1).mean())
 
 
 def measure(learner: GradientLearner, meta: Meta, reference: Any, how: Measurement, task: Task) -> Quantities:
@@ -105,46 +125,35 @@ def measure(learner: GradientLearner, meta: Meta, reference: Any, how: Measureme
     """
     _, info = learner.adapt(meta, task.support, steps=how.steps)
     path = jax.vmap(flat)(info.path)
-    shared_net = meta.net if isinstance(meta, HSMLMeta) else meta
-    _, unravel = ravel_pytree(eqx.filter(shared_net, eqx.is_inexact_array))
-    net = FlatNet(unravel, eqx.filter(shared_net, eqx.is_inexact_array, inverse=True))
-    support, query = task.support, task.query
-    start, end, others = path[0], path[-1], (flat(shared_net), flat(reference))
-    over_points = jax.vmap(net.norm, in_axes=(None, 0, 0))
-    along = jax.lax.map(lambda p: over_points(p, support.x, support.y), path)
-    changes = jax.lax.map(
-        lambda pair: jax.vmap(net.change, in_axes=(None, None, 0, 0))(pair[0], pair[1], support.x, support.y),
-        (path[:-1], path[1:]),
-    )
-    gradients = jax.vmap(jax.grad(net.point_loss), in_axes=(None, 0, 0))(start, support.x, support.y)
-    shared_gradient = jax.grad(lambda p: net.losses(p, support).mean())(others[0])
-    smoothness = along.max()
-    decayed = decayed_steps(
-        lambda p: net.losses(p, support).mean() / how.scale, start, smoothness / how.scale, support, how
-    )
-    seen = [net.losses(p, rows) for p in (start, end, others[1]) for rows in (support, query)]
+    shared_net = learner.base_net(meta)
+    net, support, query = FlatNet.of(shared_net), task.support, task.query
+    start, end, shared, other = path[0], path[-1], flat(shared_net), flat(reference)
+    norms = net.norms_along(path, support)
+    decayed = decayed_steps(net, start, norms.max(), support, how)
+    seen = [net.losses(params, rows) for params in (start, end, other) for rows in (support, query)]
     return Quantities(
         risk=net.losses(start, support).mean(),
-        risk_shared=net.losses(others[0], support).mean(),
-        risk_reference=net.losses(others[1], support).mean(),
+        risk_shared=net.losses(shared, support).mean(),
+        risk_reference=net.losses(other, support).mean(),
         fresh_risk=net.losses(start, query).mean(),
         adapted_risk=net.losses(end, support).mean(),
         fresh_adapted_risk=net.losses(end, query).mean(),
         fresh_decayed_risk=net.losses(decayed, query).mean(),
         largest_loss=jnp.concatenate(seen).max(),
-        hessian_norm=along[0].mean(),
+        hessian_norm=norms[0].mean(),
         fresh_hessian_norm=fresh_norm(net.norm, start, query, how),
-        smoothness=smoothness,
-        hessian_lipschitz=changes.max(),
-        gradient_std=jnp.sqrt(jnp.square(gradients - gradients.mean(0, keepdims=True)).sum(1).mean()),
-        reach=out_of_reach(others[0], shared_gradient, learner.inner_lr),
+        smoothness=norms.max(),
+        hessian_lipschitz=net.changes_along(path, support).max(),
+        gradient_std=net.gradient_std(start, support),
+        reach=out_of_reach(shared, jax.grad(lambda p: net.losses(p, support).mean())(shared), learner.inner_lr),
     )
 
 
-def decayed_steps(loss: Any, start: Array, smoothness: Array, support: Examples, how: Measurement) -> Array:
+def decayed_steps(net: FlatNet, start: Array, smoothness: Array, support: Examples, how: Measurement) -> Array:
     """The parameters after the same number of steps of size c/u on the scaled loss, c as theorem 2 admits it."""
-    c = step_constant(smoothness, support.x.shape[0])
-    last, _ = descend(loss, start, optax.sgd(lambda count: c / (count + 1)), how.steps)
+    c = step_constant(smoothness / how.scale, support.x.shape[0])
+    rule = optax.sgd(lambda count: c / (count + 1))
+    last, _ = descend(lambda params: net.losses(params, support).mean() / how.scale, start, rule, how.steps)
     return last
 
 

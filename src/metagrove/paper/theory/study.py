@@ -1,13 +1,11 @@
 """The quantities of the bounds on trained runs, over tasks: `metagrove reproduce theory`."""
 
-import math
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
-from scipy import stats
 
 from metagrove import files
 from metagrove.config.config import Config, Training
@@ -17,12 +15,12 @@ from metagrove.hsml.learner import HSML, HSMLMeta
 from metagrove.keys import key_for
 from metagrove.learner import Learner, Meta
 from metagrove.outer import map_drawn, task_keys
-from metagrove.paper.theory import bounds
 from metagrove.paper.theory.convex import PolynomialBase, measure_convex
 from metagrove.paper.theory.gates import decompose, variance_share
 from metagrove.paper.theory.measure import Measurement, measure
 from metagrove.paper.theory.records import ConvexRow, GateRow, TaskRow, TheoryResult
 from metagrove.paper.theory.softplus import softplus_rows
+from metagrove.paper.theory.summary import SCALE, convex_row, median, summarize
 from metagrove.rivals.maml import MAML
 from metagrove.serve.run import Run, load
 from metagrove.serve.train import default_folder
@@ -30,11 +28,7 @@ from metagrove.sources.functions import Functions
 from metagrove.training import folders
 from metagrove.training.loop import train
 
-SCALE = 1000.0
-"""M: losses are divided by it. No target exceeds 30.5, so that the loss of predicting 0 is below it."""
 KAPPAS, SHOTS, MIDDLE = (10.0, 30.0, 100.0), (5, 10, 20), 30.0
-ROUNDING = 1e-4
-"""Relative difference of two risks that single precision may give."""
 COMMAND = "metagrove reproduce theory"
 FRESH = 1000
 CONVEX_STEPS = 3000
@@ -67,7 +61,7 @@ def theory(out: Path, *, budget: str = "paper") -> TheoryResult:
         scale=SCALE,
         fresh_points=FRESH,
         rows=rows,
-        gates=[gate_row(name, run, num_tasks) for name, run in runs.items() if isinstance(run.meta, HSMLMeta)],
+        gates=[gate_row(name, run, num_tasks) for name, run in runs.items() if run.config.learner.clusters],
         convex=convex_rows(min(STEPS[budget] or CONVEX_STEPS, CONVEX_STEPS), shots, num_tasks),
         softplus=images,
     )
@@ -115,72 +109,6 @@ def as_float64(found: Any) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), found)
 
 
-def summarize(name: str, n: int, kappa: float, run: Run, found: Any) -> TaskRow:
-    """Medians over tasks, in losses scaled by 1/M."""
-    risk, smoothness = found.risk / SCALE, found.smoothness / SCALE
-    gamma = bounds.gamma_hat(found.hessian_norm / SCALE, risk)
-    fresh_gamma = bounds.gamma_hat(found.fresh_hessian_norm / SCALE, found.fresh_risk / SCALE)
-    c = np.asarray(bounds.step_constant(smoothness, n), np.float64)
-    gap = (found.fresh_adapted_risk - found.adapted_risk) / SCALE
-    first = bounds.theorem1_term(risk, n)
-    second = bounds.theorem2_term(risk, gamma, c, n)
-    learner: Any = run.config.learner
-    rate = np.full_like(risk, learner.inner_lr * SCALE * math.sqrt(n))
-    convex = bounds.convex_term(rate, found.fresh_risk / SCALE, np.zeros_like(risk), found.gradient_std / SCALE, n)
-    return TaskRow(
-        method=name,
-        shots=n,
-        kappa=kappa,
-        num_tasks=len(risk),
-        inner_steps=run.inner_steps,
-        holds_own=share_not_above(found.risk, found.risk_shared),
-        holds_reference=share_not_above(found.risk, found.risk_reference),
-        ratio_own=median(found.risk / found.risk_shared),
-        ratio_reference=median(found.risk / found.risk_reference),
-        risk=median(risk),
-        gap=median(gap),
-        mean_gap=float(gap.mean()),
-        theorem1=median(first),
-        theorem1_reference=median(bounds.theorem1_term(found.risk_reference / SCALE, n)),
-        convex_form=median(convex),
-        hessian_norm=median(found.hessian_norm / SCALE),
-        gamma=median(gamma),
-        gamma_error=None if np.isnan(fresh_gamma).all() else median(np.abs(fresh_gamma - gamma)),
-        smoothness=median(smoothness),
-        hessian_lipschitz=median(found.hessian_lipschitz / SCALE),
-        step_constant=median(c),
-        theorem2=None if np.isnan(second).all() else float(np.nanmedian(second)),
-        condition_fails=float(np.isnan(second).mean()),
-        error_constant=median(found.fresh_adapted_risk),
-        error_decayed=median(found.fresh_decayed_risk),
-        error_start=median(found.fresh_risk),
-        above_scale=float((found.largest_loss > SCALE).mean()),
-        out_of_reach=float((found.reach.above + found.reach.below).mean()),
-        unchanged=float(found.reach.unchanged.mean()),
-        rank_theorem1=rank(first, gap),
-        rank_theorem2=rank(second, gap),
-        terms=[float(f"{value:.5g}") for value in first],
-        gaps=[float(f"{value:.5g}") for value in gap],
-    )
-
-
-def share_not_above(first: np.ndarray, second: np.ndarray) -> float:
-    """The share of tasks whose first risk is not above the second, up to rounding."""
-    return float((first <= second * (1 + ROUNDING)).mean())
-
-
-def median(values: np.ndarray) -> float:
-    """The median over tasks."""
-    return float(np.median(values))
-
-
-def rank(term: np.ndarray, gap: np.ndarray) -> float | None:
-    """Spearman's rank correlation of a term with the gap, over the tasks for which there is a term."""
-    known = np.isfinite(term)
-    found: Any = stats.spearmanr(term[known], gap[known]) if known.sum() > 2 else None
-    return None if found is None else float(found.statistic)
-
-
 def gate_row(name: str, run: Run, num_tasks: int) -> GateRow:
     """The linear form of a run's gate, and what of its variance comes from the hierarchy."""
     meta = run.meta
@@ -217,26 +145,3 @@ def trained(config: Config, name: str) -> Run:
     folder = Path("runs/theory") / f"{name.lower()}-convex-{config.training.steps}"
     train(config, folder, resume=(folder / "run.json").exists(), command=COMMAND)
     return load(folder, learner=config.learner)
-
-
-def convex_row(name: str, n: int, steps: int, found: Any) -> ConvexRow:
-    """Medians over tasks, in losses scaled by 1/M; the step c on the scaled loss is M times that on the loss."""
-    risk, gap = found.risk / SCALE, found.gap / SCALE
-    first = bounds.theorem1_term(risk, n)
-    rates = found.step * SCALE, found.fresh_risk / SCALE, found.least_risk / SCALE, found.gradient_std / SCALE
-    form = bounds.convex_term(*rates, n)
-    return ConvexRow(
-        method=name,
-        shots=n,
-        meta_steps=steps,
-        num_tasks=len(risk),
-        holds_reference=share_not_above(found.risk, found.risk_reference),
-        ratio_reference=median(found.risk / found.risk_reference),
-        gap=median(gap),
-        mean_gap=float(gap.mean()),
-        theorem1=median(first),
-        convex_form=median(form),
-        rank_theorem1=rank(first, gap),
-        rank_convex=rank(form, gap),
-        within=float((gap <= form).mean()),
-    )

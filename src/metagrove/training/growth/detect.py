@@ -37,7 +37,7 @@ class Observation:
     meta: Meta
     tasks: TaskSchedule
     can_grow: bool
-    """Is this outside the cool-down, and is there room for a cluster?"""
+    """Whether a cluster may be added: outside the cool-down and below the maximum number."""
     key: PRNGKeyArray
     task_chunk_size: int
 
@@ -81,7 +81,7 @@ class RatioDetector:
     def compare(
         self, before: Sequence[Sequence[float]], now: Sequence[Sequence[float]], watched: str
     ) -> tuple[GrowthCause, bool]:
-        """Two windows' means with their ratio, and whether it calls for growth."""
+        """Compare the means of two windows, and return whether their ratio calls for growth."""
         old, new = window_mean(before), window_mean(now)
         grows = new < self.threshold * old if watched == "accuracy" else new > self.threshold * old
         return GrowthCause(watched, old, new, "ratio", ratio=new / old if old else math.inf), grows
@@ -94,17 +94,17 @@ def window_mean(blocks: Sequence[Sequence[float]]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class NoveltyDetector:
-    """Grow when the embeddings of tasks as they come now differ from those of tasks as they came at the last look."""
+    """Grow when the embeddings of current tasks differ from those of tasks at the last check."""
 
     window: int
-    """Meta-steps from one look to the next."""
+    """Meta-steps between checks."""
     least_t: float
     """The t statistic above which a cluster is added."""
     num_tasks: int
-    """Tasks that are drawn as they come now, and as many as they came at the last look."""
+    """Number of tasks drawn as at present, and as at the last check."""
 
     def observe(self, state: GrowthState, seen: Observation) -> tuple[GrowthState, GrowthCause | None]:
-        """Look at tasks at the end of a window, unless nothing could grow then."""
+        """Check tasks at the end of a window, unless no cluster may be added."""
         step = seen.record.step
         if not seen.can_grow or step % self.window:
             return state, None
@@ -128,12 +128,12 @@ class EvidenceDetector:
     """Grow when more tasks are of none of the known clusters than the prior mass π₀ of such tasks lets expect."""
 
     window: int
-    """Meta-steps from one look to the next."""
+    """Meta-steps between checks."""
     num_tasks: int
-    """Tasks that are drawn as they come now."""
+    """Number of current tasks that are drawn."""
 
     def observe(self, state: GrowthState, seen: Observation) -> tuple[GrowthState, GrowthCause | None]:
-        """Look at tasks at the end of a window, unless nothing could grow then."""
+        """Check tasks at the end of a window, unless no cluster may be added."""
         step = seen.record.step
         if not seen.can_grow or step % self.window:
             return state, None

@@ -23,9 +23,9 @@ from metagrove.training.scores import Scores
 from metagrove.training.validate import validation_scores
 
 PROBE = 100
-"""Tasks among which those that fit worst are looked for."""
+"""Number of tasks among which those with the largest loss are selected."""
 WORST = 0.25
-"""The part of them that a warm cluster starts at."""
+"""Fraction of these tasks at whose mean a warm cluster is initialised."""
 
 
 class Grown(NamedTuple):
@@ -115,5 +115,5 @@ def describe_growth(event: GrowthEvent) -> str:
     cause = event.cause
     decided = f"t {cause.t:.1f}" if cause.ratio is None else f"ratio {cause.ratio:.2f}"
     windows = f"{cause.watched} from {cause.last_window:.3f} to {cause.this_window:.3f}"
-    changed = f"answers changed by {100 * event.changed:.1f} %"
+    changed = f"predictions changed by {100 * event.changed:.1f} %"
     return f"clusters {event.before} -> {event.clusters}, {windows} ({decided}); {changed}"
