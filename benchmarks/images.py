@@ -126,7 +126,7 @@ def ours(name: str, size: int) -> Callable[[int], None]:
 
     config = our_config(name, size)
     devices = min(cut_of(config.training).blocks, usable_cores())
-    configure_cpu(devices=devices, one_thread=devices > 1)  # as `metagrove train` does
+    configure_cpu(devices=devices, one_thread=devices > 1, few_passes=False)  # as `metagrove train` does
 
     import jax
     import jax.numpy as jnp

@@ -58,7 +58,7 @@ def measure(case: str, devices: int, tasks: int, seconds: float) -> dict[str, An
     """In this process: seconds of a meta-step, its operations and its meta-parameters."""
     from metagrove.devices import configure_cpu, task_mesh
 
-    configure_cpu(devices=devices)
+    configure_cpu(devices=devices, few_passes="images" not in case)
 
     import equinox as eqx
     import jax

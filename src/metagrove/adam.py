@@ -1,4 +1,6 @@
-"""Adam (Kingma & Ba, 2015) with a step count per row, so that bias correction also holds for rows that are added later.
+"""The outer optimiser: Adam (Kingma & Ba, 2015) with a step count per row, and its schedules.
+
+Bias correction then also holds for rows that are added later:
 
 m ← β₁m + (1 - β₁)g,   v ← β₂v + (1 - β₂)g²,   update = m̂ / (√v̂ + ε),   m̂ = m / (1 - β₁^age),   v̂ = v / (1 - β₂^age)
 
@@ -51,6 +53,26 @@ def direction(mean: Array, square: Array, age: Array) -> Array:
     """Compute the update m̂ / (√v̂ + ε)."""
     count = age.astype(mean.dtype)
     return mean / (1 - DECAY**count) / (jnp.sqrt(square / (1 - SQUARE_DECAY**count)) + EPSILON)
+
+
+def clip_by_norm(largest: float) -> optax.GradientTransformation:
+    """Scale updates whose global norm is above `largest` down to it.
+
+    As `optax.clip_by_global_norm`, by one factor: no second array of scaled updates is made.
+    """
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        del params
+        factor = largest / jnp.maximum(global_norm(updates), largest)
+        return jax.tree.map(lambda update: update * factor, updates), state
+
+    return optax.GradientTransformation(optax.identity().init, update)
+
+
+def global_norm(tree: Any) -> Array:
+    """√Σ g². The maximum with 0 keeps XLA from joining the sums: one over all axes is slow on a CPU."""
+    squares = [jnp.square(leaf).reshape(-1, *leaf.shape[-1:]) for leaf in jax.tree.leaves(tree)]
+    return jnp.sqrt(sum(jnp.maximum(each.sum(0), 0).sum() for each in squares))
 
 
 def cosine_decay(rate: float, steps: ArrayLike) -> optax.Schedule:

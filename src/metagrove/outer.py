@@ -65,8 +65,8 @@ def meta_gradient(
         The loss, the learner's metrics, and the gradient, 0 for leaves that are not trained.
     """
     cut = Cut.of(tasks.family.shape[0], task_chunk_size)
-    how = {"key": key, "trainable": trainable, "loss": loss, "progress": progress}
-    gradient = block_gradient_fn(learner, meta, tasks, cut, **how)
+    how = {"trainable": trainable, "loss": loss, "progress": progress}
+    gradient = block_gradient_fn(learner, meta, tasks, cut, keys=jax.random.split(key, cut.num_tasks), **how)
     if cut.blocks == 1:
         return gradient(0)
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(gradient, 0))
@@ -113,7 +113,7 @@ def block_gradient_fn(
     tasks: Any,
     cut: Cut,
     *,
-    key: PRNGKeyArray,
+    keys: Key[Array, " n"],
     sample: Callable[[Any], Task] | None = None,
     trainable: Any = None,
     loss: str = "query",
@@ -121,9 +121,10 @@ def block_gradient_fn(
 ) -> Callable[[Any], Gradient]:
     """A function of a block's number: what its tasks add to the meta-gradient of a batch.
 
-    With `sample`, `tasks` are keys from which each block draws its own tasks.
+    `keys` are the randomness of the learner in each task. With `sample`, `tasks` are keys, too, from which each block
+    draws its own tasks.
     """
-    batch = tasks, jax.random.split(key, cut.num_tasks)
+    batch = tasks, keys
     trained, fixed = eqx.partition(meta, learner.trainable(meta) if trainable is None else trainable)
     zeros = jax.tree.map(jnp.zeros_like, eqx.filter(fixed, eqx.is_inexact_array))
 

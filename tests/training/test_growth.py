@@ -15,7 +15,7 @@ from conftest import TINY_TRAINING, hsml
 from scipy.stats import ttest_ind
 
 from metagrove import MAML, Functions, files, load
-from metagrove.adam import cosine_decay, scale_by_aged_adam
+from metagrove.adam import clip_by_norm, cosine_decay, scale_by_aged_adam
 from metagrove.cli.app import main
 from metagrove.config.config import Config, Growth, check_config
 from metagrove.errors import InputError, RunError
@@ -132,6 +132,14 @@ def test_aged_adam_is_adam_until_something_is_born():
         updates, own = ours.update(grads, own)
         expected, other = theirs.update(grads, other)
         assert jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.allclose(a, b, rtol=1e-6)), updates, expected))
+
+
+@pytest.mark.parametrize("size", [0.0, 0.1, 3.0])
+def test_clipping_is_that_of_optax(size):
+    grads = {"w": size * jnp.arange(6.0).reshape(3, 2), "b": jnp.ones(())}
+    updates, _ = clip_by_norm(2.0).update(grads, clip_by_norm(2.0).init(grads))
+    expected, _ = optax.clip_by_global_norm(2.0).update(grads, optax.EmptyState())
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), updates, expected)
 
 
 def test_a_row_born_late_takes_a_first_step_of_the_usual_size():

@@ -110,7 +110,9 @@ def start_devices(settings: Train, config: Config) -> None:
     """Configure CPU devices and join other processes, before JAX starts; only the first process prints."""
     processes = settings.num_processes or 1
     most = min(cut_of(config.training).blocks, settings.devices or processes * usable_cores())
-    configure_cpu(devices=-(-most // processes), one_thread=most > processes or not config.source.spec.is_image)
+    is_image = config.source.spec.is_image
+    one_thread = most > processes or not is_image
+    configure_cpu(devices=-(-most // processes), one_thread=one_thread, few_passes=not is_image)
     if settings.coordinator is None:
         if settings.num_processes is not None or settings.process_id is not None:
             raise InputError("--num-processes and --process-id need --coordinator HOST:PORT")

@@ -9,7 +9,7 @@ import optax
 import tyro
 from jaxtyping import ArrayLike
 
-from metagrove.adam import cosine_decay, linear_decay, scale_by_aged_adam
+from metagrove.adam import clip_by_norm, cosine_decay, linear_decay, scale_by_aged_adam
 from metagrove.config.phases import read_phases
 from metagrove.config.settings import replace_settings
 from metagrove.config.validate import part_errors, setting_errors
@@ -131,7 +131,7 @@ class Training:
         if self.warmup_steps:
             rise = optax.linear_schedule(0.0, self.outer_lr, self.warmup_steps)
             rate = optax.join_schedules([rise, rate], [self.warmup_steps])
-        clip = [optax.clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
+        clip = [clip_by_norm(self.clip_norm)] if self.clip_norm else []
         adam = scale_by_aged_adam() if self.growth.growth_window else optax.scale_by_adam()
         rule = optax.identity() if self.outer_rule == "sgd" else adam
         return optax.chain(*clip, optax.chain(rule, optax.scale_by_learning_rate(rate)))

@@ -21,13 +21,15 @@ __all__ = ["Arrays", "PackedState", "Packing"]
 
 LARGE = 16_384
 """Arrays with so many numbers are not packed."""
+WIDTH = 128
+"""The vector is filled up with zeros to a multiple of this: XLA vectorises loops over arrays whose size is one."""
 
 
 class Arrays(eqx.Module):
     """Packed arrays."""
 
     small: Array | None
-    """All small arrays, raveled, in one vector."""
+    """All small arrays, raveled, in one vector, and zeros after them."""
     large: tuple[Array, ...]
 
 
@@ -68,7 +70,10 @@ class Packing:
         leaves = jax.tree.leaves(params)
         small = [leaf.ravel() for leaf in itertools.compress(leaves, self.small)]
         large = tuple(leaf for leaf, packed in zip(leaves, self.small, strict=True) if not packed)
-        return Arrays(jnp.concatenate(small) if small else None, large)
+        if not small:
+            return Arrays(None, large)
+        fill = jnp.zeros(-sum(leaf.size for leaf in small) % WIDTH, small[0].dtype)
+        return Arrays(jnp.concatenate([*small, fill]), large)
 
     def unpack(self, packed: Arrays) -> Any:
         """The pytree that was packed."""

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
+from metagrove.adam import global_norm
 from metagrove.config.config import Training
 from metagrove.learner import Learner, Meta, Phase
 from metagrove.outer import Cut, block_gradient_fn
 from metagrove.sources.source import TaskSchedule
+from metagrove.task import Task
 from metagrove.training.packing import Arrays, PackedState, Packing
 
 PackedGradient = tuple[Float[Array, ""], dict[str, Float[Array, ""]], Arrays]
@@ -64,19 +65,45 @@ def packing_of(recipe: Recipe, meta: Meta) -> Packing:
     return Packing.of(meta, large=0) if recipe.training.growth.growth_window else Packing.of(meta)
 
 
-def step_gradient_fn(
-    recipe: Recipe, data: Data, packing: Packing, state: PackedState
-) -> Callable[[Any], PackedGradient]:
-    """A function of a block's number: what its tasks add to the meta-gradient of the step that `state` is at."""
-    learner, training, phase, fits = recipe
-    meta, step = packing.meta(state), state.step
+class Draw(NamedTuple):
+    """Randomness of the meta-batch of a step."""
+
+    tasks: Any
+    """A task for each entry of the meta-batch, or the key that it is drawn from."""
+    learner_keys: Key[Array, " n"]
+
+
+def draw_keys(recipe: Recipe, data: Data, step: Int[Array, ""]) -> Draw:
+    """The keys of a meta-step, of its tasks and of the learner."""
     task_key, learner_key = jax.random.split(jax.random.fold_in(data.key, step))
-    now = jnp.maximum(step, 0)  # a fit before the first meta-step has the tasks of the first
-    sample, task_keys = data.schedule.at(now).sample, jax.random.split(task_key, training.meta_batch)
+    return Draw(*(jax.random.split(key, recipe.training.meta_batch) for key in (task_key, learner_key)))
+
+
+def draw_task(data: Data, step: Int[Array, ""], key: PRNGKeyArray) -> Task:
+    """A task of a meta-step. A fit before the first meta-step has the tasks of the first."""
+    return data.schedule.at(jnp.maximum(step, 0)).sample(key)
+
+
+def draw_tasks(recipe: Recipe, data: Data, step: Int[Array, ""]) -> Draw:
+    """The tasks of a meta-step and the keys of the learner."""
+    drawn = draw_keys(recipe, data, step)
+    return drawn._replace(tasks=jax.vmap(lambda key: draw_task(data, step, key))(drawn.tasks))
+
+
+def step_gradient_fn(
+    recipe: Recipe, data: Data, packing: Packing, state: PackedState, drawn: Draw | None = None
+) -> Callable[[Any], PackedGradient]:
+    """A function of a block's number: what its tasks add to the meta-gradient of the step that `state` is at.
+
+    Without `drawn`, each block draws its own tasks.
+    """
+    learner, _, phase, fits = recipe
+    meta, step = packing.meta(state), state.step
     progress = (step - data.begin) / jnp.maximum(data.end - data.begin, 1)
-    trainable = trained_leaves(learner, meta, phase, fits=fits)
-    how = {"key": learner_key, "sample": sample, "trainable": trainable, "loss": phase.loss, "progress": progress}
-    gradient = block_gradient_fn(learner, meta, task_keys, recipe.cut, **how)
+    how = {"trainable": trained_leaves(learner, meta, phase, fits=fits), "loss": phase.loss, "progress": progress}
+    if drawn is None:
+        drawn, how["sample"] = draw_keys(recipe, data, step), lambda key: draw_task(data, step, key)
+    gradient = block_gradient_fn(learner, meta, drawn.tasks, recipe.cut, keys=drawn.learner_keys, **how)
 
     def packed(i: Any) -> PackedGradient:
         loss, metrics, grads = gradient(i)
@@ -97,7 +124,7 @@ def updated(
     mask = trained_leaves(learner, meta, phase, fits=fits)
     both = zip(jax.tree.leaves(mask), jax.tree.leaves(meta), strict=True)
     updates = packing.keep_trained(updates, [yes for yes, leaf in both if eqx.is_inexact_array(leaf)])
-    seen = {"loss": loss, "gradient_norm": optax.tree.norm(grads), **metrics}
+    seen = {"loss": loss, "gradient_norm": global_norm(grads), **metrics}
     return PackedState(eqx.apply_updates(state.params, updates), opt_state, state.step + 1), seen
 
 
