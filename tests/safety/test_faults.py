@@ -99,12 +99,12 @@ def test_weights_that_cannot_be_removed_go_with_the_next_checkpoint(tmp_path, mo
     def full(*args, **how):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    checkpoint.save(tmp_path, "last", {"a": np.zeros(1)}, {})
+    checkpoint.save(tmp_path, "last", {"a": np.zeros(1, np.float32)}, {})
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", full)
-        checkpoint.save(tmp_path, "last", {"a": np.ones(1)}, {})
-    assert checkpoint.load(tmp_path, "last", {"a": np.zeros(1)})[0]["a"] == 1
-    checkpoint.save(tmp_path, "last", {"a": np.full(1, 2.0)}, {})
+        checkpoint.save(tmp_path, "last", {"a": np.ones(1, np.float32)}, {})
+    assert checkpoint.load(tmp_path, "last", {"a": np.zeros(1, np.float32)})[0]["a"] == 1
+    checkpoint.save(tmp_path, "last", {"a": np.full(1, 2, np.float32)}, {})
     assert len(list(tmp_path.glob("*.safetensors"))) == 1
 
 
