@@ -160,7 +160,7 @@ def test_timetables_that_do_not_fit_are_problems(timetable, message):
 def test_starts_must_rise_and_end_before_training_does():
     with pytest.raises(InputError, match=r"increasing starts below --steps 70, got \[0, 90\]"):
         Stream(timetable=("0: line", "90: *")).begins(70)
-    with pytest.raises(InputError, match="rising"):
+    with pytest.raises(InputError, match="increasing"):
         Stream(timetable=("0: line", "9: cubic", "9: *")).begins(70)
 
 

@@ -318,7 +318,7 @@ def test_progress_tells_slow_steps_from_none(rate, shown, capsys, monkeypatch):
         bar.show(BlockRecord(20, {"loss": 1.5}), steps_per_second=rate)
     err = capsys.readouterr().err.splitlines()
     assert err[0] == progress.COMPILING
-    assert err[1].endswith("loss 1.5000  compiled, time left is known after the next block")
+    assert err[1].endswith("loss 1.5000  compiled, remaining time is known after the next block")
     assert err[2] == f"step 20/100  loss 1.5000  {shown}"
 
 

@@ -27,5 +27,5 @@ def test_a_difference_is_told(value, monkeypatch, capsys):
     assert main(["selfcheck", "hsml"]) == 1
     said = capsys.readouterr()
     assert "hsml               DIFFERS" in said.out
-    assert "hsml: more than 0.001 from the stored values" in said.err
+    assert "hsml: differs by more than 0.001 from the stored values" in said.err
     assert main(["selfcheck", "hsmll"]) == 2
