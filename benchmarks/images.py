@@ -89,23 +89,10 @@ def random_pool(size: int) -> np.ndarray:
 
 
 def random_episodes(size: int) -> Any:
-    """Our tasks, from random images in place of a prepared pool's."""
-    import jax.numpy as jnp
+    """Our tasks, from the same random images."""
+    from metagrove.sources import episodes
 
-    from metagrove.sources.episodes import Episodes
-
-    return Episodes(
-        images=jnp.asarray(random_pool(size).reshape(-1, size, size, 3)),
-        starts=jnp.arange(CLASSES)[None] * PICTURES,
-        counts=jnp.full((1, CLASSES), PICTURES),
-        weights=jnp.ones(1),
-        numbers=jnp.zeros(1, jnp.int32),
-        most=PICTURES,
-        augment=False,
-        rotate=0.0,
-        mix=0.0,
-        **EPISODE,
-    )
+    return episodes.random_episodes(CLASSES, PICTURES, size, **EPISODE)
 
 
 def our_config(name: str, size: int, **settings: Any) -> Any:

@@ -64,14 +64,14 @@ def clip_by_norm(largest: float) -> optax.GradientTransformation:
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
         factor = largest / jnp.maximum(global_norm(updates), largest)
-        return jax.tree.map(lambda update: update * factor, updates), state
+        return jax.tree.map(lambda update: update * factor.astype(update.dtype), updates), state
 
     return optax.GradientTransformation(optax.identity().init, update)
 
 
 def global_norm(tree: Any) -> Array:
     """√Σ g². The maximum with 0 keeps XLA from joining the sums: one over all axes is slow on a CPU."""
-    squares = [jnp.square(leaf).reshape(-1, *leaf.shape[-1:]) for leaf in jax.tree.leaves(tree)]
+    squares = [jnp.square(leaf).reshape(-1, *leaf.shape[-1:]) for leaf in jax.tree.leaves(tree) if leaf.size]
     return jnp.sqrt(sum(jnp.maximum(each.sum(0), 0).sum() for each in squares))
 
 

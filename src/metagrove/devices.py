@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib.util
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -46,13 +47,21 @@ def configure_cpu(*, devices: int = 1, one_thread: bool = True, few_passes: bool
         few_passes: Whether programs are compiled with fewer passes, as is best where operations are very small.
     """
     flags = os.environ.get("XLA_FLAGS", "")
-    for flag, wanted in ((ONE_THREAD, one_thread), (FEW_PASSES, few_passes)):
+    for flag, wanted in ((ONE_THREAD, one_thread), (FEW_PASSES, few_passes and runs_on_cpu_alone())):
         if wanted and flag.split("=")[0] not in flags:
             flags = f"{flags} {flag}".strip()
     os.environ["XLA_FLAGS"] = flags
     if devices > 1 and "xla_force_host_platform_device_count" not in flags:
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", devices)
+
+
+def runs_on_cpu_alone() -> bool:
+    """Whether no plugin for other devices is installed, or JAX_PLATFORMS excludes them.
+
+    FEW_PASSES holds for all backends, and that of GPUs does not support it.
+    """
+    return os.environ.get("JAX_PLATFORMS") == "cpu" or importlib.util.find_spec("jax_plugins") is None
 
 
 def join_processes(coordinator: str, num_processes: int | None = None, process_id: int | None = None) -> None:
@@ -109,7 +118,7 @@ def lost_process_as_error() -> Iterator[None]:
         if jax.process_count() == 1 or not (isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)):
             raise
         raise LostProcessError(
-            "another process of the training has ended: restart all processes with --resume"
+            "another process of the training has ended; the last checkpoint is kept: restart all processes with --resume"
         ) from error
 
 

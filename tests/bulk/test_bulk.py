@@ -129,7 +129,7 @@ def test_csv_files_two_processes_and_a_dask_cluster(run, table, tmp_path):
     assert found["row"] == [row + 1 for row in expected["row"]]  # the header is row 1
     np.testing.assert_allclose(found[Y], expected[Y], rtol=1e-5)
     again = ["predict", str(run.folder), "--tasks", str(path), "--out", str(tmp_path / "dask.parquet")]
-    with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         assert main([*again, "--cluster", cluster.scheduler_address]) == 0
     assert (tmp_path / "dask.parquet").read_bytes() == out.read_bytes()
 

@@ -94,6 +94,11 @@ def test_no_gate_and_arml():
     assert migrate(arml, 2) == arml
 
 
+def test_gnn_and_snail_from_before_nearest_init_started_from_random_weights():
+    assert migrate({"learner": {"name": "gnn"}}, 2) == {"learner": {"name": "gnn", "nearest_init": False}}
+    assert migrate({"learner": {"name": "snail", "nearest_init": True}}, 2)["learner"]["nearest_init"]
+
+
 @pytest.mark.parametrize(
     ("part", "changed"),
     [("learner", {"masses": True}), ("learner", {"learn_scales": True})],

@@ -206,6 +206,9 @@ def test_a_training_that_diverges_is_repeated_with_lower_rates(table, folder, tm
     assert calls == [(0.05, False), (pytest.approx(0.01), False)]
     assert lines[0] == "loss is not finite at meta-step 2"
     assert "training once more with learning rates divided by 5: --outer-lr 0.0002 --inner-lr 0.01" in lines[1]
+    stored = json.dumps(files.read_json(tmp_path / "run" / "run.json"))
+    assert '"std"' in stored
+    files.write_json(tmp_path / "run" / "run.json", json.loads(stored.replace('"std"', '"sd"')))  # as before 0.2
     assert training.train_or_calm_down(config, dataclasses.replace(job, resume=True), lines.append)
     assert calls[2] == (pytest.approx(0.01), True)
     assert config.learner.inner_clip > 0  # and defaults are clipped

@@ -27,6 +27,10 @@ from pathlib import Path
 
 import numpy as np
 
+# Every process compiles the same programs: lightly, and once.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
 KILL, FULL = "killed", "full disk"
 LIMIT = 120.0
 """Seconds after which a process hangs."""
@@ -316,11 +320,15 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the SIGKILLs")
     parser.add_argument("--out", type=Path, help="write the counts to this JSON file")
     asked = parser.parse_args()
+    import jax
+
     import metagrove.show.report
     import metagrove.training.loop  # noqa: F401  before any fork; JAX starts its threads later
 
-    with tempfile.TemporaryDirectory() as root:
+    with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as compiled:
         began = time.monotonic()
+        if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+            jax.config.update("jax_compilation_cache_dir", compiled)
         suite = Suite(Path(root), asked.seed)
         suite.kills(asked.kills)
         suite.crash_points(asked.every)

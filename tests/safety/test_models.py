@@ -251,7 +251,7 @@ def test_a_served_baseline_is_a_folder_of_the_run(model, tmp_path, name):
         (at("clusters", [3] * 100), "clusters must be at most 64 numbers from 1"),
         (at("clusters", [4, 2, 1]), "does not fit the run's settings"),
         (at("not_better", -5), "not_better must be from 0 to 20"),
-        (at("marks", [{"lines": 3, "sha256": ""}, {"lines": 2, "sha256": ""}]), "marks must have rising numbers"),
+        (at("marks", [{"lines": 3, "sha256": ""}, {"lines": 2, "sha256": ""}]), "marks must have increasing numbers"),
         (at("watch.blocks", [[1.0]]), "watch.blocks and watch.before must have"),
         (at("watch.before", [[0, 1.0]]), "watch.blocks and watch.before must have"),
     ],

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from conftest import LEARNERS, TINY
 
+from metagrove import devices
 from metagrove.devices import shares
 from metagrove.errors import InputError
 from metagrove.losses import mse
@@ -99,3 +100,15 @@ def test_a_nan_stops_a_spread_run_and_keeps_the_state_before_it():
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.meta))
         states.append(int(state.step))
     assert states[0] == states[1] < 40
+
+
+@pytest.mark.parametrize(
+    ("plugins", "platforms", "set_here"), [(None, "", True), ("cuda", "", False), ("cuda", "cpu", True)]
+)
+def test_a_flag_that_gpus_do_not_support_is_set_on_a_cpu_alone(plugins, platforms, set_here, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.setenv("JAX_PLATFORMS", platforms)
+    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda _: plugins)
+    devices.configure_cpu()
+    assert (devices.FEW_PASSES in os.environ["XLA_FLAGS"]) == set_here
+    assert devices.ONE_THREAD in os.environ["XLA_FLAGS"]

@@ -136,9 +136,11 @@ def test_aged_adam_is_adam_until_something_is_born():
 
 @pytest.mark.parametrize("size", [0.0, 0.1, 3.0])
 def test_clipping_is_that_of_optax(size):
-    grads = {"w": size * jnp.arange(6.0).reshape(3, 2), "b": jnp.ones(())}
+    half = jnp.ones(2, jnp.bfloat16)
+    grads = {"w": size * jnp.arange(6.0).reshape(3, 2), "b": jnp.ones(()), "half": half, "none": jnp.zeros((2, 0))}
     updates, _ = clip_by_norm(2.0).update(grads, clip_by_norm(2.0).init(grads))
     expected, _ = optax.clip_by_global_norm(2.0).update(grads, optax.EmptyState())
+    assert updates.pop("half").dtype == expected.pop("half").dtype == jnp.bfloat16
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), updates, expected)
 
 

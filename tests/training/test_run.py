@@ -96,6 +96,18 @@ def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(finished, tmp_
     assert folders.read_metrics(tmp_path) == folders.read_metrics(finished)
 
 
+def test_blocks_begin_and_end_anywhere_in_what_is_drawn_at_once():
+    config = TINY.with_settings(steps=230)
+
+    def after(*stops):
+        state = init_state(config)
+        for stop in stops:
+            state, _ = run_block(config.learner, config.source.schedule(230), config.training, state, jnp.array(stop))
+        return state
+
+    assert eqx.tree_equal(after(230), after(10, 99, 100, 130, 131, 230))
+
+
 def test_where_blocks_end_does_not_matter(finished, tmp_path):
     config = TINY.with_settings(log_every=7)
     assert train(config, tmp_path)

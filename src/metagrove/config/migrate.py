@@ -54,7 +54,7 @@ def migrate(config: Mapping[str, Any], file_format: int) -> dict[str, Any]:
     """
     if not isinstance(config, Mapping):
         raise InputError("config must be an object with source, learner and training")
-    config = with_schema(with_min_rows(config))
+    config = with_random_init(with_schema(with_min_rows(config)))
     if file_format >= 2:
         return dict(config)
     moved = {name: rename_settings(part) for name, part in config.items()}
@@ -67,6 +67,14 @@ def migrate(config: Mapping[str, Any], file_format: int) -> dict[str, Any]:
         moved["learner"] = {**learner, "gate_form": learner["gate"]}
         del moved["learner"]["gate"]
     return moved
+
+
+def with_random_init(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add `nearest_init` to a GNN or SNAIL from before that setting: it started from random weights."""
+    learner = config.get("learner")
+    if not isinstance(learner, Mapping) or learner.get("name") not in ("gnn", "snail") or "nearest_init" in learner:
+        return config
+    return {**config, "learner": {**learner, "nearest_init": False}}
 
 
 def with_min_rows(config: Mapping[str, Any]) -> Mapping[str, Any]:

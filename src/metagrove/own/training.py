@@ -10,6 +10,7 @@ from typing import Any, Literal
 from metagrove import files
 from metagrove.config.config import Config
 from metagrove.config.encoding import learner_from_json, to_json
+from metagrove.config.migrate import migrate
 from metagrove.config.own_data import cluster_candidates, table_config
 from metagrove.config.presets import default_learner
 from metagrove.config.registry import class_named
@@ -225,8 +226,10 @@ def rates(config: Config) -> str:
 
 def is_config_of(folder: Path, config: Config) -> bool:
     """Whether a run folder was created with this config."""
-    path = folder / "run.json"
-    return path.exists() and folders.read_run(path).config == json.loads(json.dumps(to_json(config)))
+    if not (path := folder / "run.json").exists():
+        return False
+    stored = folders.read_run(path)
+    return not folders.differences(migrate(stored.config, stored.format), json.loads(json.dumps(to_json(config))))
 
 
 def remove_run(folder: Path) -> None:

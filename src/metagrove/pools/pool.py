@@ -110,7 +110,7 @@ def read(name: str, size: int, data: Path) -> Pool:
         raise RunError(f"{path} is not a plain file: prepare {name} again")
     try:
         images = np.load(path, mmap_mode="r")
-    except (*(OSError, ValueError, EOFError, OverflowError), SyntaxError, tokenize.TokenError, MemoryError) as error:
+    except (OSError, ValueError, EOFError, OverflowError, SyntaxError, tokenize.TokenError, MemoryError) as error:
         raise RunError(f"{path} cannot be read ({str(error)[:200]}): prepare {name} again") from error
     if images.shape != (sum(one.count for one in index.classes), size, size, 3) or images.dtype != np.uint8:
         raise RunError(f"{path} has shape {images.shape}, which differs from its index: prepare it again")

@@ -184,7 +184,7 @@ def text_column(cells: Sequence[str]) -> np.ndarray:
 
 
 def refuse_header(names: Sequence[str], where: str) -> None:
-    """Raise an InputError for duplicate, empty or endless column names, or another delimiter than a comma."""
+    """Raise an InputError for duplicate, empty or too long column names, or another delimiter than a comma."""
     if len(names) == 1 and (signs := [word for sign, word in OTHER_DELIMITERS.items() if sign in names[0]]):
         raise InputError(f"{where}, row 1: one column {quoted(names[0])}, delimited by {signs[0]}? Save it with commas")
     twice = sorted(name for name, count in collections.Counter(names).items() if count > 1)

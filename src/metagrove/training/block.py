@@ -64,9 +64,9 @@ def compiled_settings(training: Training) -> Training:
     return dataclasses.replace(training, **{name: getattr(default, name) for name in unused})
 
 
-MOST_STEPS_DRAWN, MOST_BYTES_DRAWN = 64, 2**20
-"""Limits of how many meta-steps' tasks are drawn at once: random numbers cost less in long arrays than in many short
-ones, and tasks of images take too much memory."""
+STEPS_DRAWN, MOST_BYTES_DRAWN = (100, 50, 25, 20, 10, 5, 4, 2), 2**20
+"""Numbers of meta-steps whose tasks are drawn at once, divisors of the default of --log-every, and the limit of their
+size: random numbers cost less in long arrays than in many short ones, and tasks of images take too much memory."""
 
 
 Carry = tuple[PackedState, dict[str, Array], dict[str, Array]]
@@ -117,7 +117,7 @@ def steps_drawn_at_once(recipe: Recipe, data: Data) -> int:
     """The number of meta-steps whose tasks are drawn at once."""
     drawn = jax.eval_shape(lambda: draw_tasks(recipe, data, data.begin))
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(drawn.tasks))
-    return max(1, min(MOST_STEPS_DRAWN, MOST_BYTES_DRAWN // size))
+    return next((count for count in STEPS_DRAWN if count * size <= MOST_BYTES_DRAWN), 1)
 
 
 def draw_ahead(recipe: Recipe, data: Data, first: Int[Array, ""], count: int) -> Draw:

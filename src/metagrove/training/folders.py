@@ -171,7 +171,7 @@ def read_last(folder: Path, *, first: int, steps: int) -> LastRecord:
     if not 0 <= progress.not_better <= steps:
         problems += [f"not_better must be from 0 to {steps}"]
     if lines != sorted(lines) or any(line < 0 for line in lines):
-        problems += ["marks must have rising numbers of lines"]
+        problems += ["marks must have increasing numbers of lines"]
     if any(len(block) != 2 or not block[0] > 0 for block in (*progress.watch.blocks, *progress.watch.before)):
         problems += ["watch.blocks and watch.before must have the meta-steps and the mean of each block"]
     raise_type_errors(problems + cluster_errors(last.clusters), path)

@@ -146,9 +146,8 @@ def begin(
     """Create a run folder, or load the last checkpoint: the config with grown clusters, the state and the progress."""
     if not resume or not (folder / "last.json").exists():  # new, or stopped before its first checkpoint
         began = time.monotonic()
-        state = started(
-            config, tasks
-        )  # before the folder is created, so that a failed initialisation leaves none behind
+        # first, so that a failed initialisation leaves no folder behind
+        state = started(config, tasks)
         so_far = TrainingProgress()
         if resume:
             so_far = folders.cut_metrics(folder, first_step(config.learner, config.training) - 1)

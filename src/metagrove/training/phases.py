@@ -110,9 +110,7 @@ def init_meta(config: Config) -> Meta:
 
     if isinstance(key, Tracer):  # shapes alone are asked for
         return draw(key)
-    quickly = None  # on a CPU: it runs once
-    if jax.default_backend() == "cpu":
-        quickly = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+    quickly = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None  # it runs once
     try:
         static = eqx.filter(eqx.filter_eval_shape(draw, key), lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
         arrays = jax.jit(lambda key: eqx.filter(draw(key), eqx.is_array), compiler_options=quickly)(key)

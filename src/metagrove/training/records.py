@@ -173,7 +173,7 @@ class TrainingProgress:
     steps_per_second: float = 0.0
     """Meta-steps per second of the fastest block, which excludes compilation."""
     peak_memory_mb: float = 0.0
-    """Largest peak memory of all processes."""
+    """Peak memory of the process that writes the run, over all resumes."""
     devices: int = 1
     """Devices that shared the tasks of a meta-step, last."""
     watch: GrowthState = GrowthState()
