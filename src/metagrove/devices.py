@@ -118,7 +118,7 @@ def lost_process_as_error() -> Iterator[None]:
         if jax.process_count() == 1 or not (isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)):
             raise
         raise LostProcessError(
-            "another process of the training has ended; the last checkpoint is kept: restart all processes with --resume"
+            "another process of the training has ended; the last checkpoint is kept: restart all with --resume"
         ) from error
 
 

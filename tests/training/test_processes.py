@@ -40,7 +40,7 @@ def test_two_processes_equal_one_and_the_loss_of_one_ends_both(tmp_path):
     second.send_signal(signal.SIGKILL)
     said, silent = first.communicate(timeout=600)[1], second.communicate()[1]
     assert (first.returncode, second.returncode) == (3, -signal.SIGKILL)
-    assert "another process of the training has ended; the last checkpoint is kept: restart all processes with" in said
+    assert "another process of the training has ended; the last checkpoint is kept: restart all with --resume" in said
     assert "Traceback" not in said
     assert silent == ""  # process 0 alone prints
     kept = last(tmp_path / "two")

@@ -26,7 +26,7 @@ class Growth:
     """When a hierarchy gains a cluster, and how the cluster is initialised (HSML-D)."""
 
     growth_window: int = 0
-    """Q: meta-steps of the two windows whose mean losses (accuracies of classifiers) are compared; 0 disables growth."""
+    """Q: meta-steps of two windows whose mean losses (accuracies of classifiers) are compared; 0 disables growth."""
     growth_threshold: float = 1.25
     """μ: add a cluster when the mean loss exceeds μ times that of the last window (accuracy: falls below, μ < 1)."""
     growth_cooldown: int = 8000

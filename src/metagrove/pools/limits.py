@@ -38,7 +38,8 @@ class Limits:
             self.refuse_large(source, path, size)
         if total + size > max(MAX_RATIO * source.stat().st_size, 1000 * MB):
             raise InputError(
-                f"{source} unpacks to more than {MAX_RATIO} times its size, which is unusual for images: unpack it and give the folder"
+                f"{source} unpacks to more than {MAX_RATIO} times its size, which is unusual "
+                "for images: unpack it and give the folder"
             )
         if total + size > self.max_total_gb * 1000 * MB:
             raise InputError(
