@@ -199,7 +199,7 @@ metagrove: meta-learning for many small tasks that are not all alike (HSML and t
   metagrove show RUN                                   draw the figures of a run
   metagrove report RUN [--compare-with RUN ...]        write one HTML page that explains a run
   metagrove list                                       list presets, learners and released models
-  metagrove demo                                       a demonstration in a few minutes
+  metagrove demo                                       a demonstration, about a minute
   metagrove reproduce NAME                             run a whole experiment, resumable
   metagrove data list | prepare | verify               prepare images, official datasets or your own
 

@@ -61,8 +61,8 @@ class Training:
     task_chunk_size: int = 400
     """Maximum number of tasks computed at once; a larger meta-batch is processed in chunks, in less memory."""
     task_blocks: int = 1
-    """Minimum number of equal blocks that a meta-batch is cut into, and maximum number of devices that share it.
-    The result depends on the blocks (by rounding), never on the number of devices."""
+    """Minimum number of equal blocks that a meta-batch is cut into; there are more if task_chunk_size requires it. At
+    most one device per block. The result depends on the blocks (by rounding), never on the number of devices."""
     outer_lr: float = 0.001
     """Outer learning rate (β)."""
     outer_rule: Literal["adam", "sgd"] = "adam"

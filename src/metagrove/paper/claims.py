@@ -56,7 +56,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "functions",
         "table 1",
-        "So it has at 10 points.",
+        "The same at 10 points.",
         "HSML 0.161; 0.256 to 0.967",
         "table1",
         order("table1", "HSML, 10-shot", [f"{name}, 10-shot" for name in FIVE]),
@@ -116,7 +116,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "images",
         "table 2",
-        "So it is at 5 shots.",
+        "The same at 5 shots.",
         "62.39; 57.78 to 59.41",
         f"table2 {IMAGES}",
         order("table2-studies-32", "HSML, 5-shot", [f"{name}, 5-shot" for name in FIVE], 2),

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from metagrove import files
 from metagrove.files import Json
@@ -20,7 +20,7 @@ BUDGET_NAMES = "|".join(get_args(BudgetName))
 
 def print_experiments(results: Path) -> None:
     """Print the experiments that `metagrove reproduce` can run; minutes are those of the result files."""
-    heading = ("experiment", "description", "trainings", "minutes of training, as measured")
+    heading = (Column("experiment", no_wrap=True), "description", "trainings", "minutes of training, as measured")
     table = Table(*heading, title="metagrove reproduce NAME")
     for name, experiment in EXPERIMENTS.items():
         trainings = str(sum(len(row.seeds) for row in experiment.rows))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich import box
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from metagrove.config.presets import PRESETS
@@ -138,17 +138,17 @@ def grouped_learners() -> dict[str, list[str]]:
 def print_list() -> None:
     """Print presets, learners and released models."""
     console = TerminalConsole()
-    presets = Table("preset", "purpose", "learner", "meta-steps", title="metagrove train PRESET")
+    presets = Table(Column("preset", no_wrap=True), "purpose", "learner", "meta-steps", title="metagrove train PRESET")
     for name, entry in PRESETS.items():
         config = entry.config
         presets.add_row(name, entry.about, type(config.learner).__name__, f"{config.training.steps:,}")
-    methods = Table("learner", "what it does", title="--learner NAME")
+    methods = Table(Column("learner", no_wrap=True), "what it does", title="--learner NAME")
     for group, names in grouped_learners().items():
         methods.add_section()
         methods.add_row(Text(group, style="bold"))
         for name in names:
             methods.add_row(name, (learners()[name].__doc__ or "").splitlines()[0])
-    models = Table("model", "trained by", "parameters", "validation", title="released models")
+    models = Table(Column("model", no_wrap=True), "trained by", "parameters", "validation", title="released models")
     for name, path in folders.shipped().items():
         validation = folders.read_best(path).validation
         command = folders.read_run(path / "run.json").provenance.command
@@ -156,7 +156,7 @@ def print_list() -> None:
             name,
             command,
             f"{num_parameters(load(path).meta):,}",
-            f"{validation.value:.3f} ± {validation.ci95:.3f}",
+            f"{validation.value:.3g} ± {validation.ci95:.2g}",
         )
     for table in (presets, methods, models):
         console.print(table)
