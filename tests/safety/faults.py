@@ -118,6 +118,16 @@ class Faults:
 
         return counted
 
+    def before_removal(self, rmtree):
+        """An error is ignored where the real function would ignore it."""
+
+        def counted(path, ignore_errors=False, **how):
+            with contextlib.suppress(*[OSError] * ignore_errors):
+                self.tick()
+            return rmtree(path, ignore_errors=ignore_errors, **how)
+
+        return counted
+
     def install(self):
         faults = self
 
@@ -152,7 +162,7 @@ class Faults:
         for module, names in {os: ("fsync", "replace", "unlink"), tempfile: ("mkstemp", "mkdtemp")}.items():
             for name in names:
                 setattr(module, name, self.before(getattr(module, name)))
-        shutil.rmtree = self.before(shutil.rmtree)
+        shutil.rmtree = self.before_removal(shutil.rmtree)
 
 
 def fork(work, place, *, faults=None, ready=None, log=os.devnull, prepare=None):

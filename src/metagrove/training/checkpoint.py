@@ -49,9 +49,19 @@ def save(folder: Path, name: str, tree: Any, about: Json) -> None:
     write_atomically(folder / weights, arrays)
     head = {"format": FORMAT, "weights": weights, "sha256": checksum, "bytes": len(arrays)}
     write_json(folder / f"{name}.json", {**head, **about})
+    remove_superseded(folder, name, weights)
+
+
+def remove_superseded(folder: Path, name: str, weights: str) -> None:
+    """Remove the arrays of earlier checkpoints, if those of the present one are there.
+
+    What cannot be removed stays until the next checkpoint or resume: nothing is lost.
+    """
+    if not is_first_process() or not (folder / weights).is_file():
+        return
     for old in folder.glob(f"{name}-*.safetensors"):
         if old.name != weights:
-            with contextlib.suppress(OSError):  # nothing is lost: the next save removes it
+            with contextlib.suppress(OSError):
                 old.unlink(missing_ok=True)
 
 

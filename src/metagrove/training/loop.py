@@ -162,11 +162,12 @@ def begin(
     kept = folders.read_last(folder, first=first, steps=config.training.steps)
     config = as_grown(config, kept.clusters)
     shapes = eqx.filter_eval_shape(lambda: init_state(config, kept.step))
-    state, _ = checkpoint.load(folder, "last", shapes)
+    state, about = checkpoint.load(folder, "last", shapes)
     if int(state.step) != kept.step:
         raise RunError(
             f"{folder / 'last.json'} is of step {kept.step}, its arrays of step {int(state.step)}: copy both"
         )
+    checkpoint.remove_superseded(folder, "last", about["weights"])
     return config, state, folders.cut_metrics(folder, kept.step, kept.progress)
 
 
