@@ -29,7 +29,7 @@ lint: $(READY)  ## formatting, style, types, and the order of packages
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(READY)  ## everything that must hold
 	($(LINT)) & lint=$$!; \
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$lint || { echo "lint failed: see above, or make lint" >&2; exit 1; }; exit $$tests
 
 faults: $(READY)  ## fault injection: 200 kills at random times, and death before every write, fsync and rename
