@@ -52,7 +52,7 @@ jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
-gc.set_threshold(100_000, 50, 100)
+gc.set_threshold(100_000, 50, 100)  # tracing allocates much that lives on, and collections search it
 
 TINY_NET = MLPNet(hidden=(8,), init_sd=0.3)
 TINY_HSML = HSML(

@@ -40,10 +40,10 @@ def quoted(value: object, most: int = LONGEST_QUOTE) -> str:
     return f"{text[:most]}… ({size:,} characters)" if long or len(text) > most + 2 else text
 
 
-def shortened(value: object) -> str:
-    """A number of a cell as it is quoted in a message, of which a long one is cut."""
+def shortened(value: object, most: int = LONGEST_QUOTE) -> str:
+    """The text of a value, cut after `most` characters."""
     text = str(value)
-    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def visible(text: str) -> str:

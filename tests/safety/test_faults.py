@@ -108,6 +108,13 @@ def test_weights_that_cannot_be_removed_go_with_the_next_checkpoint(tmp_path, mo
     assert len(list(tmp_path.glob("*.safetensors"))) == 1
 
 
+def test_superseded_weights_of_a_killed_process_go_with_the_next_resume(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run" / "last-000000000000.safetensors").touch()
+    assert train(CONFIG, tmp_path / "run", resume=True)
+    assert digest(tmp_path / "run") == digest(whole)
+
+
 def test_a_clock_set_back_changes_nothing(whole, tmp_path, monkeypatch):
     now = [2e9]
 

@@ -13,6 +13,7 @@ from metagrove.errors import InputError, RunError
 from metagrove.files import read_json
 from metagrove.mixture.predictor import BasisPredictor
 from metagrove.nets.basis import BASES, BasisSettings
+from metagrove.nets.basis_layers import feature_layers
 from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.layers import without_head
 from metagrove.nets.mlp import MLP
@@ -201,3 +202,8 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="could not be written"):
         export(fitted(mlp(), VALUES), tmp_path / "file" / "model")
+
+
+def test_features_without_layers_are_refused_in_words():
+    with pytest.raises(InputError, match="object cannot be exported as layers"):
+        feature_layers(object())

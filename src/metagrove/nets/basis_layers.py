@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float
 
+from metagrove.errors import InputError
 from metagrove.nets.basis import ChebyshevBasis, LearnedBasis, LinearBasis, SplineBasis
 
 __all__ = ["FeatureLayers", "feature_layers"]
@@ -37,7 +38,7 @@ class FeatureLayers(NamedTuple):
 @functools.singledispatch
 def feature_layers(basis: Any) -> FeatureLayers:
     """The layers of a basis."""
-    raise NotImplementedError(type(basis).__name__)
+    raise InputError(f"{type(basis).__name__} cannot be exported as layers: adapt with a learner, e.g. --learner hsml")
 
 
 @feature_layers.register

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from PIL.Image import Image
 
-from metagrove.errors import InputError
+from metagrove.errors import InputError, shortened
 from metagrove.serve.images import image_array, pillow_images
 from metagrove.task import Examples, Spec
 
+LONGEST_ROW = 200
+"""Characters of a row that a message quotes."""
 Inputs: TypeAlias = ArrayLike | Image | Sequence[Image]
 """Inputs from the user: an array, or Pillow images."""
 
@@ -86,12 +88,6 @@ def support_of(
         raise InputError(f"task {number}: {error}") from error
 
 
-def shortened(row: np.ndarray) -> str:
-    """A row, shortened for a message."""
-    text = str(row.tolist())
-    return text if len(text) < 200 else text[:200] + " ..."
-
-
 def input_rows(x: Inputs, spec: Spec) -> np.ndarray:
     """Checked inputs; images may also be Pillow images."""
     if spec.is_image and (images := pillow_images(x)):
@@ -114,7 +110,8 @@ def numeric_rows(name: str, values: ArrayLike, row_shape: tuple[int, ...]) -> np
         raise InputError(f"{name} is empty: give at least one row")
     if not np.isfinite(array).all():
         row = int(np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(1))[0])
-        raise InputError(f"{name} must be finite, row {row} is {shortened(array[row])}: drop or correct that row")
+        text = shortened(array[row].tolist(), LONGEST_ROW)
+        raise InputError(f"{name} must be finite, row {row} is {text}: drop or correct that row")
     return array
 
 

@@ -18,7 +18,7 @@ from metagrove.training import checkpoint, folders
 __all__ = ["Served", "baseline_folder", "read_served", "save_fitted_run", "write_served"]
 
 FILE, FAILED = "served.json", "failed.json"
-LONGEST_NAME = 100
+LONGEST_LEARNER_NAME = 100
 """Characters of the name of a learner."""
 FITTED = Training(steps=1, max_eval_inner_steps=1)
 """Settings of a run that is fitted at once."""
@@ -41,7 +41,7 @@ def baseline_folder(run: Path, name: str) -> Path:
     Raises:
         InputError: The name leads out of the run folder.
     """
-    if name in ("", ".", "..") or "\0" in name or len(name) > LONGEST_NAME or Path(name).name != name:
+    if name in ("", ".", "..") or "\0" in name or len(name) > LONGEST_LEARNER_NAME or Path(name).name != name:
         raise InputError(f"{run.name} has no learner {quoted(name)}: expected the name of a baseline")
     return run / "baselines" / name
 

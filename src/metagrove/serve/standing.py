@@ -123,7 +123,7 @@ def shares(assignments: Sequence[np.ndarray]) -> list[list[float]]:
 
 def described(about: Json) -> list[str]:
     """Format `FittedTask.about` as lines of text, none of them too long."""
-    return [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in _described(about)]
+    return [shortened(line, LONGEST_LINE) for line in _described(about)]
 
 
 def _described(about: Json) -> list[str]:
