@@ -53,12 +53,15 @@ def process_of(job, parent):
 
 
 def when_half_done(job, action):
-    """Do something in another thread as soon as a job has a checkpoint."""
+    """Do something in another thread, as soon as a job has a checkpoint, with the process that trains it."""
 
     def wait():
+        while (process := process_of(job, os.getpid())) is None:  # found before: a search takes long beside other tests
+            time.sleep(0.01)
         while not (job.folder / "last.json").exists():
             time.sleep(0.01)
-        action()
+        process.suspend()  # it would soon be done
+        action(process)
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
@@ -68,9 +71,7 @@ def when_half_done(job, action):
 def test_a_killed_training_is_repeated_and_an_interrupted_one_resumed(tmp_path, sequential):
     first, second = jobs(tmp_path)
 
-    def interrupt():
-        process = process_of(first, os.getpid())
-        process.suspend()  # it would soon be done
+    def interrupt(process):
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1.0)  # until the pool has asked it to end
         process.resume()
@@ -81,8 +82,7 @@ def test_a_killed_training_is_repeated_and_an_interrupted_one_resumed(tmp_path, 
     assert 0 < last_step(first.folder) < first.total
     pids = []
 
-    def kill():
-        process = process_of(second, os.getpid())
+    def kill(process):
         pids.append((process.pid, process.cpu_affinity()))
         process.kill()
 
@@ -99,7 +99,7 @@ def test_a_dask_worker_that_dies_is_replaced_and_its_training_resumed(tmp_path, 
     first, _ = both = jobs(tmp_path)
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
 
-        def kill():
+        def kill(_):
             (worker,) = (one for one in cluster.workers.values() if process_of(first, one.pid))
             os.kill(worker.pid, signal.SIGKILL)
 
