@@ -53,14 +53,13 @@ def process_of(job, parent):
 
 
 def when_half_done(job, action):
-    """Do something in another thread, as soon as a job has a checkpoint, with the process that trains it."""
+    """Do something to the process that trains a job, in another thread, as soon as the job has a checkpoint."""
 
     def wait():
-        while (process := process_of(job, os.getpid())) is None:  # found before: a search takes long beside other tests
+        while (process := process_of(job, os.getpid())) is None:  # before the checkpoint: the training then takes 1 s
             time.sleep(0.01)
         while not (job.folder / "last.json").exists():
             time.sleep(0.01)
-        process.suspend()  # it would soon be done
         action(process)
 
     thread = threading.Thread(target=wait, daemon=True)
@@ -72,6 +71,7 @@ def test_a_killed_training_is_repeated_and_an_interrupted_one_resumed(tmp_path, 
     first, second = jobs(tmp_path)
 
     def interrupt(process):
+        process.suspend()  # it would soon be done
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1.0)  # until the pool has asked it to end
         process.resume()
@@ -99,8 +99,9 @@ def test_a_dask_worker_that_dies_is_replaced_and_its_training_resumed(tmp_path, 
     first, _ = both = jobs(tmp_path)
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
 
-        def kill(_):
-            (worker,) = (one for one in cluster.workers.values() if process_of(first, one.pid))
+        def kill(process):
+            above = {parent.pid for parent in process.parents()}
+            (worker,) = (one for one in cluster.workers.values() if one.pid in above)
             os.kill(worker.pid, signal.SIGKILL)
 
         killed = when_half_done(first, kill)
