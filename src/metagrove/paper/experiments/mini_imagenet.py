@@ -8,14 +8,14 @@ AT_32_PX: Settings = {"queries": 5, "augment": True, "schedule": "cosine"}
 BUDGETS: dict[str, Budget] = {
     "paper": Budget({}, None, 4_000),
     "studies": Budget(
-        {**AT_32_PX, "steps": 3000, "validate_every": 1500},
-        {**AT_32_PX, "steps": 500, "validate_every": 500},
+        {**AT_32_PX, "steps": 1500, "validate_every": 750},
+        {**AT_32_PX, "steps": 300, "validate_every": 300},
         1_000,
     ),
     "small": IMAGE_BUDGETS["small"],
     "quick": Budget({**AT_32_PX, "steps": 300, "validate_every": 150}, None, 400),
 }
-"""The paper's protocol; with --size 32, 3,000 meta-steps with cosine decay after a search by trials of 500, or 10,000
+"""The paper's protocol; with --size 32, 1,500 meta-steps with cosine decay after a search by trials of 300, or 10,000
 without decay and search; a smoke test."""
 
 RATES: tuple[Settings, ...] = ({"outer_lr": 0.001}, {"outer_lr": 0.003})
