@@ -3,17 +3,20 @@ VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+UV := PATH="$$PATH:$(CURDIR)/$(BIN)" uv
+# uv takes packages from the index that pip is set to use.
+UV_INSTALL := index="$${PIP_INDEX_URL:-$$($(PYTHON) -m pip config get global.index-url 2> /dev/null)}"; \
+	$(UV) pip install --quiet --python $(BIN)/python $${index:+--default-index "$$index"}
+PIP_INSTALL := $(BIN)/python -m ensurepip > /dev/null && $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .PHONY: demo test faults faults-long lint bench tables lock clean
 
-# uv installs the locked versions in seconds, from the index that pip is set to use; without uv, pip installs what it finds.
+# uv installs the locked versions in seconds, into an environment without pip; where uv cannot be had, pip installs what it
+# finds.
 $(READY): pyproject.toml requirements-dev.lock
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	command -v uv > /dev/null || $(PIP) install --quiet uv || true
-	index="$${PIP_INDEX_URL:-$$($(PIP) config get global.index-url 2> /dev/null)}"; \
-	PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip install --quiet --python $(BIN)/python $${index:+--default-index "$$index"} \
-	  --requirement requirements-dev.lock --editable . || $(PIP) install --quiet --editable ".[dev]"
+	test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
+	command -v uv > /dev/null || $(PYTHON) -m pip --python $(BIN)/python install --quiet uv || true
+	$(UV_INSTALL) --requirement requirements-dev.lock --editable . || { $(PIP_INSTALL) --editable ".[dev]"; }
 	touch $@
 
 demo: $(READY)  ## find clusters, train HSML on them and MAML, compare them, draw the figures
@@ -39,7 +42,7 @@ faults-long: $(READY)  ## the same with 1,000 kills, written to results/faults.j
 	$(BIN)/python tests/safety/faults.py --kills 1000 --out results/faults.json
 
 bench: $(READY)  ## speed against PyTorch, on the same work in the same run
-	$(PIP) install --quiet --editable ".[bench]"
+	$(UV_INSTALL) --editable ".[bench]" || { $(PIP_INSTALL) --editable ".[bench]"; }
 	$(BIN)/python benchmarks/toy.py --out results/benchmark-toy.json
 	$(BIN)/python benchmarks/images.py --out results/benchmark-images.json
 	$(BIN)/python benchmarks/methods.py --out results/benchmark-methods.json
@@ -48,7 +51,7 @@ tables: $(READY)  ## write the results' tables into the documents
 	$(BIN)/python -m metagrove.paper.tables README.md docs/*.md
 
 lock: $(READY)  ## choose the versions that make installs anew
-	PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev \
+	$(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev \
 	  --no-header pyproject.toml --output-file requirements-dev.lock
 
 clean:
