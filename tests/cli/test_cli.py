@@ -87,7 +87,7 @@ def test_show_draws_every_figure(runs, tmp_path, capsys):
 def test_list_names_everything(capsys):
     assert main(["list"]) == 0
     out = capsys.readouterr().out
-    for word in ("toy-quick", "toy-5shot-best", *learners(), "released models"):
+    for word in ("toy-quick", "toy-5shot-best", "own-images", *learners(), "released models"):
         assert word in out
 
 

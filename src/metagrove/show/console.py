@@ -7,6 +7,7 @@ from rich import box
 from rich.table import Column, Table
 from rich.text import Text
 
+from metagrove.config.own_data import OWN_DATA
 from metagrove.config.presets import PRESETS
 from metagrove.config.registry import LEARNER_GROUPS, learners
 from metagrove.evaluation.calibration import Calibration
@@ -136,10 +137,10 @@ def grouped_learners() -> dict[str, list[str]]:
 
 
 def print_list() -> None:
-    """Print presets, learners and released models."""
+    """Print presets, what else can be trained, learners and released models."""
     console = TerminalConsole()
     presets = Table(Column("preset", no_wrap=True), "purpose", "learner", "meta-steps", title="metagrove train PRESET")
-    for name, entry in PRESETS.items():
+    for name, entry in {**PRESETS, **OWN_DATA}.items():
         config = entry.config
         presets.add_row(name, entry.about, type(config.learner).__name__, f"{config.training.steps:,}")
     methods = Table(Column("learner", no_wrap=True), "what it does", title="--learner NAME")
