@@ -92,8 +92,8 @@ def blend_weights(predictions: Mapping[str, np.ndarray], query: Rows, *, classif
     for count in range(1, ROUNDS + 1):
         best = min(given, key=lambda name, t=total, n=count: loss(t + given[name], n))
         total, counts[best] = total + given[best], counts[best] + 1
-    kept = {name: n for name, n in counts.items() if n / ROUNDS >= LEAST_WEIGHT}
-    return {name: n / sum(kept.values()) for name, n in sorted(kept.items(), key=lambda one: -one[1])}
+    selected = {name: n for name, n in counts.items() if n / ROUNDS >= LEAST_WEIGHT}
+    return {name: n / sum(selected.values()) for name, n in sorted(selected.items(), key=lambda one: -one[1])}
 
 
 def in_logs(mean: np.ndarray, classifies: bool) -> np.ndarray:

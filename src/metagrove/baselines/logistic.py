@@ -164,10 +164,10 @@ def fit_logistic(data: Data) -> Fitted:
 def best_of(data: Data, all_of: Iterable[tuple[FeatureSettings, LogisticPrior, str]]) -> Fitted:
     """The prior with the least log loss on validation tasks."""
     support, query = data.validation.joined()
-    asked = jnp.asarray(query.x, float)
+    query_x = jnp.asarray(query.x, float)
 
     def loss(one: tuple[FeatureSettings, LogisticPrior, str]) -> float:
-        found = np.asarray(predict_tasks(one[1], as_examples(support), asked), np.float64)
+        found = np.asarray(predict_tasks(one[1], as_examples(support), query_x), np.float64)
         value = mean_loss(found, query, classifies=True)
         return value if math.isfinite(value) else math.inf
 

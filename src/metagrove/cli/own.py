@@ -178,8 +178,8 @@ def train_images(args: list[str], learner: str | None, command: str, parse: Call
     config, left = choose_parts(with_learner(image_config(image_source(data)), learner), left)
     settings = parse(OwnImages, left, OwnImages(config))
     folder = settings.out or default_folder("own-images", settings.config)
-    kept = without(command, "--resume", "--out")
-    done = train_into(settings.config, folder, resume=settings.resume, command=kept)
+    left = without(command, "--resume", "--out")
+    done = train_into(settings.config, folder, resume=settings.resume, command=left)
     return finish(calibrate(load(folder)) if done else None, folder, command)
 
 
@@ -218,13 +218,13 @@ def with_learner(config: Config, learner: str | None) -> Config:
 
 def without(command: str, *options: str) -> str:
     """Remove options (and the value of --out or --workers) from a command line, to keep what determines the result."""
-    words, kept = iter(shlex.split(command)), []
+    words, left = iter(shlex.split(command)), []
     for word in words:
         if word.partition("=")[0] not in options:
-            kept.append(word)
+            left.append(word)
         elif word in ("--out", "--workers"):
             next(words, None)
-    return shlex.join(kept)
+    return shlex.join(left)
 
 
 def image_source(data: ImageData) -> Images:

@@ -116,12 +116,12 @@ def adapt_part(run: Run, part: DrawnPart, assignments: np.ndarray | None = None)
     """Score, family and assignments of each task; with first-level assignments from outside, if given."""
     learner = run.config.learner
     how = {"steps": run.inner_steps, "task_chunk_size": run.config.training.task_chunk_size}
-    keep = KeepPlacement(metric_of(learner.loss).score)
+    keep = KeepAssignments(metric_of(learner.loss).score)
     return probe(learner, run.meta, part.tasks, part.keys, keep, assignments=assignments, **how)
 
 
 @dataclasses.dataclass(frozen=True)
-class KeepPlacement:
+class KeepAssignments:
     """For `outer.probe`: a task's score after the last inner step, its family and its assignments."""
 
     score: LossFn

@@ -126,11 +126,11 @@ def evaluate(run: Run | str | Path, *, num_tasks: int = 40_000, seed: int = 0) -
     run = as_run(run)
     scores = run.scores(num_tasks=num_tasks, seed=seed)
     summary = summarize(scores, run.config.source.family_names, step=run.inner_steps, metric=run.metric)
-    story = stream_summary(run, folders.read_metrics(run.folder))
+    stream = stream_summary(run, folders.read_metrics(run.folder))
     statistics = image_statistics(run, num_tasks=num_tasks, seed=seed) if run.config.source.spec.is_image else None
     name, rows = (run.folder.name, learner_name(run)), score_rows(run)
     measures = measure_hierarchy(run, num_tasks=num_tasks, seed=seed)
-    return Evaluation(*name, seed, summary, story, run.about, statistics, rows, measures)
+    return Evaluation(*name, seed, summary, stream, run.about, statistics, rows, measures)
 
 
 def image_statistics(run: Run, *, num_tasks: int, seed: int) -> ImageStatistics:

@@ -67,11 +67,11 @@ def brief_config(config: Config, clusters: tuple[int, ...], steps: int) -> Confi
 def brief_scores(configs: dict[tuple[int, ...], Config], workers: int) -> dict[tuple[int, ...], np.ndarray] | None:
     """Train each candidate briefly and score every validation task; return None if training was interrupted."""
     with tempfile.TemporaryDirectory() as folder:
-        places = {clusters: Path(folder) / "-".join(map(str, clusters)) for clusters in configs}
-        trainings = [Training(f"clusters {clusters}", configs[clusters], places[clusters]) for clusters in configs]
+        folders = {clusters: Path(folder) / "-".join(map(str, clusters)) for clusters in configs}
+        trainings = [Training(f"clusters {clusters}", configs[clusters], folders[clusters]) for clusters in configs]
         if not train_all(trainings, workers):
             return None
-        return {clusters: scores_of(load(place)) for clusters, place in places.items()}
+        return {clusters: scores_of(load(path)) for clusters, path in folders.items()}
 
 
 def scores_of(run: Run) -> np.ndarray:

@@ -7,9 +7,9 @@ from metagrove.show.report_html import Html, number, plural, table, tag, with_ci
 from metagrove.show.report_marks import dot_key, legend, line_key
 
 
-def predictions(told: ReportContext) -> Html | None:
+def predictions(context: ReportContext) -> Html | None:
     """Render scores of single predictions; None for a run without columns and calibration."""
-    rows = told.rows
+    rows = context.rows
     if rows is None:
         return None
     words = (

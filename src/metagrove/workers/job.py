@@ -74,16 +74,16 @@ def _execute_once(job: Job, cwd: Path, stopped: Callable[[], bool]) -> int:
     with log.open("ab") as output:
         how = {"stdin": subprocess.PIPE, "stdout": output, "stderr": output, "start_new_session": True}
         with subprocess.Popen(command, cwd=cwd, env=environment(), **how) as process:
-            asked = False
+            stop_requested = False
             while process.poll() is None:
-                if stopped() and not asked:
+                if stopped() and not stop_requested:
                     process.terminate()
-                    asked = True
+                    stop_requested = True
                 try:
                     process.wait(SECONDS_BETWEEN_LOOKS)
                 except subprocess.TimeoutExpired:
                     continue
-            return STOPPED if asked and process.returncode else process.returncode
+            return STOPPED if stop_requested and process.returncode else process.returncode
 
 
 def environment() -> dict[str, str]:

@@ -38,7 +38,7 @@ class Line:
             return None
         return (self.step - self.first[1]) / max(self.read - self.first[0], 1e-9)
 
-    def look(self) -> None:
+    def read_progress(self) -> None:
         """Read the progress of the job from its files."""
         log = self.job.log
         if self.state == "waiting" and log.exists() and log.stat().st_mtime >= self.submitted - 1:
@@ -86,7 +86,7 @@ class JobTable:
         """Record that a job has ended."""
         line = next(one for one in self.lines if one.job is job)
         line.state = "running"
-        line.look()
+        line.read_progress()
         line.state = ENDS.get(code, f"failed ({code})")
         self._print(line)
 
@@ -97,7 +97,7 @@ class JobTable:
         self.looked = time.time()
         for line in self.lines:
             before = line.state
-            line.look()
+            line.read_progress()
             if line.state != before or (line.state == "running" and self.looked - line.printed > SECONDS_BETWEEN_LINES):
                 self._print(line)
         if self.console.is_terminal:
