@@ -58,7 +58,7 @@ class Calibration:
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """Predictions for queries, one row of each array per task."""
+    """Predictions for query sets; the arrays have one row per task."""
 
     prediction: np.ndarray  # (tasks, queries, y)
     std: np.ndarray | None

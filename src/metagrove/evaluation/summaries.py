@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 STATISTICS: dict[str, Statistics] = {"transductive": "query", "support statistics": "support"}
-"""What both figures of an image run are called."""
+"""Names of the two accuracies of an image run."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Evaluation:
     checkpoint: Json
     """Record of the checkpoint, with its validation."""
     statistics: ImageStatistics | None = dataclasses.field(default=None, metadata=OMIT_NONE)
-    """Of a run on images."""
+    """Accuracies of a run on images."""
     rows: RowScores | None = dataclasses.field(default=None, metadata=OMIT_NONE)
     """Errors in the units of the columns, coverage of intervals, recall of classes."""
     hierarchy: HierarchyMeasures | None = dataclasses.field(default=None, metadata=OMIT_NONE)

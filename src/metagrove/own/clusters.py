@@ -30,7 +30,7 @@ def choose_clusters(
         config: The config of the run.
         candidates: Tuples of cluster numbers.
         note: Called with a line about each candidate.
-        workers: Number of candidates trained at a time; several in processes of their own.
+        workers: Number of candidates trained at a time; several run in separate processes.
 
     Returns:
         The config with the selected clusters, or None if training was interrupted.

@@ -20,7 +20,7 @@ import safetensors.numpy
 
 from metagrove.config.migrate import array_names_of_format_1
 from metagrove.devices import is_first_process
-from metagrove.errors import RunError, quoted
+from metagrove.errors import RunError, quoted, shortened
 from metagrove.files import FORMAT, Json, read_json, read_plain, read_record, write_atomically, write_json
 from metagrove.training.records import WeightsRecord
 

@@ -15,7 +15,7 @@ SECONDS_BETWEEN_READINGS = 1.0
 SECONDS_BETWEEN_LINES = 60.0
 ENDS = {0: "done", STOPPED: "interrupted", DivergedError.exit_code: "diverged"}
 SHOWN = 30
-"""Most jobs in the live table: those that ended last, those that run and those that are next."""
+"""Maximum number of jobs in the live table: the last to end, the running and the next ones."""
 
 
 @dataclasses.dataclass
@@ -27,7 +27,7 @@ class Line:
     state: str = "waiting"
     step: int = 0
     first: tuple[float, int] | None = None
-    """Time and step when progress was first seen: compiling is left out of the rate."""
+    """Time and step of the first progress, so that the rate excludes compilation."""
     read: float = 0.0
     printed: float = 0.0
 
