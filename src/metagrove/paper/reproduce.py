@@ -53,9 +53,8 @@ def reproduce(
         name: EarlierResult.read(out / f"{context.folder.name}.json", context) for name, context in contexts.items()
     }
     wanted = {name: [part for row in rows[name] for part in earlier[name].missing(row)] for name in names}
-    if train and not train_rows(
-        [(row, contexts[name]) for name in names for row in wanted[name]], pool or LocalPool(1)
-    ):
+    missing = [(row, contexts[name]) for name in names for row in wanted[name]]
+    if train and not train_rows(missing, pool or LocalPool(1)):
         return None
     results = []
     for name, context in contexts.items():
