@@ -57,7 +57,7 @@ def print_evaluation(result: Evaluation) -> None:
 
 
 def print_hierarchy(console: TerminalConsole, found: HierarchyMeasures, metric: str) -> None:
-    """Print whether the clusters matter, and what the nodes of each level stand for."""
+    """Print whether the clusters matter, and which families and shapes the nodes represent."""
     table = Table(title=f"hierarchy, {found.num_tasks} tasks", **NARROW)
     for heading in ("level", "nodes", "NMI, families", "NMI, shapes"):
         table.add_column(heading, justify="right")
@@ -137,7 +137,7 @@ def grouped_learners() -> dict[str, list[str]]:
 
 
 def print_list() -> None:
-    """Print presets, what else can be trained, learners and released models."""
+    """Print presets, own data, learners and released models."""
     console = TerminalConsole()
     presets = Table(Column("preset", no_wrap=True), "purpose", "learner", "meta-steps", title="metagrove train PRESET")
     for name, entry in {**PRESETS, **OWN_DATA}.items():

@@ -2,7 +2,7 @@
 t-SNE of the gated initialisations θ₀ᵢ (figure 6).
 
 The first shows photographs of the pools. Figures are written only to the folder that the user names, and none is part
-of the project: the terms of the datasets decide who may see one.
+of the project: the terms of the datasets determine who may see them.
 """
 
 import itertools
@@ -114,7 +114,7 @@ def strip(images: Float[np.ndarray, "k h w c"]) -> Float[np.ndarray, "h _ c"]:
 
 
 def draw_shares(axes: Axes, adapted: FittedTask) -> None:
-    """p^{0→k} of one task; darker is more."""
+    """Draw p^{0→k} of one task; darker is larger."""
     shares = adapted.assignments[0][:1]
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for column, share in enumerate(shares[0]):

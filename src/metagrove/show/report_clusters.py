@@ -53,7 +53,7 @@ def sketch_axes(context: ReportContext) -> str:
 
 
 def cluster_card(context: ReportContext, level: int, cluster: int, chosen: list[int]) -> Html:
-    """Render a node: its share, what tells it apart, its families and its most typical tasks."""
+    """Render a node: its share, how its tasks differ, its families and its most typical tasks."""
     results = context.results
     share = results.shares[level][:, cluster]
     name = node_name(level, cluster, len(results.shares))
@@ -139,6 +139,6 @@ def task_map(context: ReportContext) -> Html | None:
 
 
 def color_name(context: ReportContext, cluster: int) -> str:
-    """The name of a first-level cluster, and what tells its tasks apart."""
+    """The name of a first-level cluster, and how its tasks differ."""
     name, words = node_name(0, cluster, len(context.results.shares)), cluster_words(context, 0, cluster)
     return f"{name}: {words}" if words else name

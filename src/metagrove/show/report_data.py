@@ -24,7 +24,7 @@ from metagrove.training.scores import Clustering, Scores, clustering, test_parts
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A test task: its name, and how to draw it again."""
+    """A test task: its name, and the key with which it is drawn."""
 
     name: str
     family: int
@@ -84,7 +84,7 @@ def collect_results(run: Run, *, num_tasks: int, seed: int) -> TaskResults:
     keys = [(part, jax.random.fold_in(key, i)) for (part, key), some in zip(parts, shown, strict=True) for i in some]
     found = [mean_draw(each) for each in found] if source.repeats_tasks else found
     scores, family, embeddings, assignments = jax.tree.map(joined, *found)
-    names = called(family, source)
+    names = task_names(family, source)
     cases = [Case(name, int(f), *key) for name, f, key in zip(names, family, keys, strict=True)]
     metric = metric_of(run.config.learner.loss)
     return TaskResults(scores, family, embeddings, assignments, tuple(cases), metric)
@@ -123,7 +123,7 @@ class KeepResults:
         return last, task.family, info.task_embedding, info.assignments
 
 
-def called(family: np.ndarray, source: Source) -> list[str]:
+def task_names(family: np.ndarray, source: Source) -> list[str]:
     """Return the names of tasks, or if they have none, numbers within their family: line 1, line 2."""
     if source.repeats_tasks and (names := source.task_names("test")):
         return list(names)

@@ -13,7 +13,7 @@ def header(context: ReportContext) -> Html:
 
 
 def advice(context: ReportContext) -> Html | None:
-    """Render what is recommended, as the second line of the page, and what is served."""
+    """Render the recommended method, as the second line of the page, and the served one."""
     if context.baselines is None:
         return None
     serving = context.baselines.serving

@@ -1,4 +1,4 @@
-"""The hierarchy in the report: whether it matters, in words and numbers, and the prior over functions of each node."""
+"""The hierarchy in the report: whether it matters, with its measures, and the prior over functions of each node."""
 
 import jax
 import numpy as np
