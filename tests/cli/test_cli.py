@@ -87,7 +87,7 @@ def test_show_draws_every_figure(runs, tmp_path, capsys):
 def test_list_names_everything(capsys):
     assert main(["list"]) == 0
     out = capsys.readouterr().out
-    for word in ("toy-quick", "toy-5shot-best", *learners(), "released models"):
+    for word in ("toy-quick", "toy-5shot-best", "own-images", *learners(), "released models"):
         assert word in out
 
 
@@ -177,7 +177,7 @@ def test_a_report_is_named_by_its_run(monkeypatch, capsys, tmp_path):
     from metagrove.show import report
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(report, "story", lambda *_, **__: None)
+    monkeypatch.setattr(report, "collect_context", lambda *_, **__: None)
     monkeypatch.setattr(report, "page", lambda _: "a page")
     assert main(["report", "toy-5shot-best"]) == 0
     assert capsys.readouterr().out.strip() == "report-toy-5shot-best.html"

@@ -8,7 +8,7 @@ import pytest
 from conftest import LEARNERS
 
 from metagrove import Functions
-from metagrove.nets.order import permuted_places, sorted_places
+from metagrove.nets.order import permuted_order, sorted_order
 from metagrove.task import Examples, unpadded
 
 SPEC = Functions().spec
@@ -120,16 +120,16 @@ def test_order_does_matter_to_a_recurrent_aggregator_in_training():
 def test_rows_are_sorted_by_x_then_y_real_ones_first():
     x = jnp.array([[3.0], [1.0], [-9.0], [1.0]])
     y = jnp.array([[0.0], [7.0], [0.0], [2.0]])
-    places = sorted_places(Examples(x, y, jnp.array([True, True, False, True])))
+    places = sorted_order(Examples(x, y, jnp.array([True, True, False, True])))
     np.testing.assert_array_equal(places, [3, 1, 0, 2])
 
 
 def test_permutations_are_uniform_and_do_not_depend_on_padding():
     keys = jax.random.split(jax.random.key(0), 600)
-    orders = jax.vmap(lambda key: permuted_places(jnp.ones(3, bool), key))(keys)
+    orders = jax.vmap(lambda key: permuted_order(jnp.ones(3, bool), key))(keys)
     _, counts = np.unique(np.array(orders), axis=0, return_counts=True)
     assert len(counts) == 6
     assert counts.min() > 60  # 100 expected, sd 9
-    longer = jax.vmap(lambda key: permuted_places(jnp.arange(8) < 3, key))(keys)
+    longer = jax.vmap(lambda key: permuted_order(jnp.arange(8) < 3, key))(keys)
     np.testing.assert_array_equal(longer[:, :3], orders)
     np.testing.assert_array_equal(np.sort(longer[:, 3:], axis=1), np.tile(np.arange(3, 8), (600, 1)))

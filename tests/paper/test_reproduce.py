@@ -20,7 +20,7 @@ from metagrove.errors import DivergedError, RunError
 from metagrove.evaluation.hierarchy import HierarchyMeasures, LevelAgreement
 from metagrove.paper import hierarchy_tables
 from metagrove.paper import trainings as module
-from metagrove.paper.evaluations import final_training, with_steps_chosen
+from metagrove.paper.evaluations import final_training, with_selected_steps
 from metagrove.paper.experiments import BUDGETS, EXPERIMENTS, SEARCHES, Budget, Experiment, Row, Search, budget_of
 from metagrove.paper.reproduce import context_of, reproduce
 from metagrove.paper.results import ExperimentResult, SearchRecord, Trial
@@ -101,11 +101,11 @@ def test_searches_trains_evaluates_and_writes(pool, tmp_path, capsys):
 def test_inner_steps_at_test_are_chosen_on_validation_tasks(pool, tmp_path):
     reproduce("tiny", only="ANIL*", out=tmp_path, pool=pool)
     run = load("runs/tiny/anil-5-shot-s0")
-    chosen = with_steps_chosen(run, 12)
+    chosen = with_selected_steps(run, 12)
     value = validate(run.config.with_settings(max_eval_inner_steps=12), run.meta)
     assert chosen.about["validation"] == files.as_json(value)
     assert value.value <= run.about["validation"]["value"] + 1e-6
-    assert with_steps_chosen(run, None) is run
+    assert with_selected_steps(run, None) is run
 
 
 def test_goes_on_where_a_person_stopped_it(pool, tmp_path, monkeypatch):

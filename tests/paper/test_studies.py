@@ -55,7 +55,7 @@ def test_a_study_shows_every_row_and_the_command_of_what_is_missing(tmp_path):
     assert len(lines) == len(EXPERIMENTS["ablations"].rows) - 1
     assert all(len(line) == len(heading) for line in others)
     assert lines["A3b, flat clustering"][1] == "2.000 (1 of 3)"
-    assert lines["A3b, flat clustering"][4:6] == ["+0.800", "one seed: not known"]
+    assert lines["A3b, flat clustering"][4:6] == ["+0.800", "unknown: one seed"]
     assert lines["A4b, FiLM instead of the gate"][1] == (
         'not trained yet: `metagrove reproduce ablations --budget studies --only "A4b, FiLM instead of the gate"`'
     )

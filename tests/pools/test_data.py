@@ -462,7 +462,7 @@ def test_a_broken_download_goes_on(ranges, tmp_path):
     with served(body=BODY, breaks_at=200_000, ranges=ranges) as (url, handler):
         wanted = dataset(f"{url}/a.tgz", BODY)
         with pytest.raises(
-            InputError, match=r"could not be downloaded.*200,000 bytes are kept, run the same command to resume"
+            InputError, match=r"could not be downloaded.*200,000 bytes are stored, run the same command to resume"
         ):
             fetch("bird", wanted, tmp_path)
         assert left(tmp_path) == ["a.tgz.part"]
@@ -495,7 +495,7 @@ def test_a_wrong_checksum_throws_the_file_away(tmp_path):
 
 def test_dead_links_say_where_to_get_the_file(tmp_path):
     by_hand = r"get the file from https://example.org/birds and pass it with `metagrove data prepare bird --from FILE`"
-    with served() as (url, _), pytest.raises(InputError, match=f"the server says 404 Not Found.*{by_hand}"):
+    with served() as (url, _), pytest.raises(InputError, match=f"the server answered 404 Not Found.*{by_hand}"):
         fetch("bird", dataset(f"{url}/gone.tgz", BODY), tmp_path)
     with pytest.raises(InputError, match=rf"could not be downloaded \(no connection\): {by_hand}"):
         fetch("bird", dataset(f"{url}/a.tgz", BODY), tmp_path)

@@ -175,7 +175,7 @@ def test_images(tmp_path):
     assert set(model.predict(images)) <= {"cat", "dog"}
     np.testing.assert_allclose(model.predict_proba(images / 255), model.predict_proba(images), rtol=1e-3, atol=1e-4)
     np.testing.assert_array_equal(model.predict_proba(images)[1:2], model.predict_proba(images[1:2]))
-    with pytest.raises(ValueError, match="y has 1 classes, but the run tells 2 to 3 apart"):
+    with pytest.raises(ValueError, match="y has 1 classes, but the run distinguishes 2 to 3"):
         mg.FewShotClassifier(run).fit(images, ["cat"] * 4)
 
 

@@ -197,7 +197,7 @@ def test_other_statistics_are_refused(images, monkeypatch):
     [
         (np.zeros((2, 8, 8, 3)), None, "needs its targets"),
         ({"x": [1.0]}, None, "images are given as a folder"),
-        (np.zeros((2, 8, 8, 3)), ["a", "a"], "y has 1 classes, but the run tells 2 to 3 apart"),
+        (np.zeros((2, 8, 8, 3)), ["a", "a"], "y has 1 classes, but the run distinguishes 2 to 3"),
     ],
 )
 def test_support_that_cannot_be_read_is_refused(images, support, y, message):

@@ -33,9 +33,9 @@ from metagrove.nets.conv4 import Conv4Net
 from metagrove.pools import pool
 from metagrove.serve.calibrate import calibrate, calibrate_predictions
 from metagrove.serve.served import Served, baseline_folder, save_fitted_run, write_served
-from metagrove.show.report import page, story, write_report
+from metagrove.show.report import collect_context, page, write_report
 from metagrove.show.report_charts import thin
-from metagrove.show.report_data import Case, Look, look, typical
+from metagrove.show.report_data import Case, TaskResults, collect_results, typical
 from metagrove.show.report_html import join, number, percent, tag, with_ci
 from metagrove.show.report_plot import Axis, Frame, axis, tick_text
 from metagrove.show.report_rivals import Standing
@@ -88,7 +88,7 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def curves(runs):
     """The page of a run on curves with another beside it."""
-    return page(story(runs["hsml"], [runs["maml"]], num_tasks=NUM_TASKS, seed=0))
+    return page(collect_context(runs["hsml"], [runs["maml"]], num_tasks=NUM_TASKS, seed=0))
 
 
 class Reader(html.parser.HTMLParser):
@@ -159,7 +159,7 @@ def test_figures_of_a_run_on_curves(curves):
 
 
 def test_numbers_are_those_of_evaluation(runs, curves):
-    first = look(runs["hsml"], num_tasks=NUM_TASKS, seed=0).scores
+    first = collect_results(runs["hsml"], num_tasks=NUM_TASKS, seed=0).scores
     second = runs["maml"].scores(num_tasks=NUM_TASKS, seed=0, steps=1, every_step=False).by_step[:, -1]
     said = Reader(curves).said()
     assert with_ci(float(first.mean()), float(ci95(first))) in said
@@ -181,7 +181,7 @@ def test_the_same_run_gives_the_same_bytes(runs, curves, tmp_path):
 
 def test_sections_with_nothing_to_show_are_left_out(runs):
     """MAML has no clusters and no embeddings, and this run no metrics.jsonl."""
-    read = Reader(page(story(runs["maml"], [], num_tasks=4, seed=0)))
+    read = Reader(page(collect_context(runs["maml"], [], num_tasks=4, seed=0)))
     assert [one for one in read.ids if one in SECTIONS] == ["result", "tasks", "about"]
     assert "No other run to compare with" in read.said()
 
@@ -223,9 +223,9 @@ def own(tmp_path_factory):
             "minus_run": gap,
         }
     ]
-    told = {"metric": "mse", "num_tasks": 3, "num_draws": 2, "seed": 5, "rows": rows, "best": "ridge"}
-    told |= {"advice": f"Use ridge {EVIL}.", "serving": "adapt and predict serve the mean."}
-    files.write_json(run.folder / "baselines.json", {"format": 1, **told})
+    context = {"metric": "mse", "num_tasks": 3, "num_draws": 2, "seed": 5, "rows": rows, "best": "ridge"}
+    context |= {"advice": f"Use ridge {EVIL}.", "serving": "adapt and predict serve the mean."}
+    files.write_json(run.folder / "baselines.json", {"format": 1, **context})
     place = baseline_folder(run.folder, "support-mean")
     save_fitted_run(place, source, SupportMean(), jnp.zeros(1), seconds=0.0, command="")
     calibrate_predictions(run.using("support-mean"))
@@ -235,7 +235,7 @@ def own(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def own_story(own):
-    return story(own, [], num_tasks=None, seed=None)
+    return collect_context(own, [], num_tasks=None, seed=None)
 
 
 @pytest.fixture(scope="module")
@@ -254,11 +254,11 @@ def test_what_people_wrote_is_escaped(own, own_page):
 
 def test_own_tables_have_their_names_and_baselines(own, own_page):
     names, read = own.config.source.task_names("test"), Reader(own_page)
-    seen = look(own, num_tasks=2 * len(names), seed=5)
-    assert [case.name for case in seen.cases] == list(names)
+    results = collect_results(own, num_tasks=2 * len(names), seed=5)
+    assert [case.name for case in results.cases] == list(names)
     expected = own.scores(num_tasks=2 * len(names), seed=5, steps=1, every_step=False)
-    np.testing.assert_allclose(seen.scores, expected.by_step[:, -1], rtol=1e-5)
-    np.testing.assert_allclose(seen.shares[0], expected.shares, rtol=1e-4)
+    np.testing.assert_allclose(results.scores, expected.by_step[:, -1], rtol=1e-5)
+    np.testing.assert_allclose(results.shares[0], expected.shares, rtol=1e-4)
     assert "ridge penalty 1" in read.said()
     assert "this run is worse, −0.50 ± 0.20" in read.said()
     assert "HSML loses to ridge" in read.said()
@@ -297,7 +297,7 @@ def test_classes_of_a_table(tmp_path):
     source = tables(write_table(tmp_path / "t.csv", lambda task, row: ("<s>", "b", "c")[(task + row) % 3], 16))
     learner = MAML(net=TINY_NET, loss=cross_entropy)
     run = untrained(Config(source, learner, TINY_TRAINING), tmp_path / "run", steps=0)
-    text = page(story(run, [], num_tasks=6, seed=0))
+    text = page(collect_context(run, [], num_tasks=6, seed=0))
     assert "s" not in Reader(text).tags
     assert section_of(text, "tasks").count('class="confusion"') >= 3
     assert "% accuracy" in text
@@ -325,7 +325,7 @@ def images(tmp_path_factory):
         cluster=DistanceClusters(clusters=(2, 1)),
     )
     run = untrained(Config(source, learner, TINY_TRAINING), folder / "run", RECORDS, steps=0)
-    return page(story(run, [], num_tasks=6, seed=0))
+    return page(collect_context(run, [], num_tasks=6, seed=0))
 
 
 def test_images_are_inside_the_page(images):
@@ -421,19 +421,19 @@ def made_up(scores, shares, metric=mse):
     root = np.ones((len(scores), first.shape[2], 1))
     cases = tuple(Case(f"task {i}", 0, Functions(), jax.random.key(i)) for i in range(len(scores)))
     embeddings = np.asarray(shares, float)
-    return Look(
+    return TaskResults(
         np.asarray(scores, float), np.zeros(len(scores), int), embeddings, (first, root), cases, metric_of(metric)
     )
 
 
 def test_typical_tasks_are_in_the_middle_of_their_cluster():
-    seen = made_up([1, 2, 3, 4], [[0.6, 0.4, 0], [0.8, 0.2, 0], [1.0, 0.0, 0], [0.1, 0.9, 0]])
-    assert typical(seen, 0, 0, 2) == [1, 2]  # of the half with the largest shares
-    assert typical(seen, 0, 1, 2) == [3]
-    assert typical(seen, 0, 2, 2) == []  # the cluster is strongest nowhere
-    assert typical(seen, 0, 0, 2, without={1}) == [2]  # of the other two, the half with the larger share
-    assert seen.flows[0] == pytest.approx(np.array([[2.5 / 4], [1.5 / 4], [0]]))
-    assert "C1: 62\u00a0% of tasks" in tree(seen)
+    results = made_up([1, 2, 3, 4], [[0.6, 0.4, 0], [0.8, 0.2, 0], [1.0, 0.0, 0], [0.1, 0.9, 0]])
+    assert typical(results, 0, 0, 2) == [1, 2]  # of the half with the largest shares
+    assert typical(results, 0, 1, 2) == [3]
+    assert typical(results, 0, 2, 2) == []  # the cluster is strongest nowhere
+    assert typical(results, 0, 0, 2, without={1}) == [2]  # of the other two, the half with the larger share
+    assert results.flows[0] == pytest.approx(np.array([[2.5 / 4], [1.5 / 4], [0]]))
+    assert "C1: 62\u00a0% of tasks" in tree(results)
 
 
 def test_best_first_puts_what_is_not_finite_last():

@@ -131,7 +131,7 @@ def test_a_line_of_the_table(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(time, "time", lambda: now[0])
     line = Line(job, now[0])
-    line.look()
+    line.read_progress()
     assert line.cells() == ("HSML", "waiting", "", "", "")
     job.folder.mkdir()
     job.log.touch()
@@ -139,7 +139,7 @@ def test_a_line_of_the_table(tmp_path, monkeypatch):
     for step in (20, 40):
         with (job.folder / "metrics.jsonl").open("a") as file:
             file.write(f'{{"step": {step}}}\n')
-        line.look()
+        line.read_progress()
         now[0] += 10
     assert line.cells() == ("HSML", "running", "40/100", "2/s", "30 s")
     (job.folder / "metrics.jsonl").write_text('{"step": 60}\n{"st')

@@ -1,4 +1,4 @@
-"""The base class of baselines: a learner whose meta-parameters are fitted to data at once, without meta-steps."""
+"""The base class of baselines: a learner whose meta-parameters are fitted to data without meta-steps."""
 
 import dataclasses
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ class Baseline(Learner):
     """Abstract: a learner that is fitted by `metagrove.baselines.fit`, never by gradient steps."""
 
     def validation_errors(self) -> list[str]:
-        """Settings are selected by the fit, and not checked."""
+        """Settings are selected by the fit and need no check."""
         return []
 
 
@@ -25,7 +25,7 @@ class Fitted:
     learner: Baseline
     meta: Meta
     variant: str = ""
-    """Settings selected on validation tasks, in words."""
+    """Description of the settings selected on validation tasks."""
 
 
 P = TypeVar("P", bound=Predictor)

@@ -2,9 +2,9 @@
 
 f(x) = Σ_j w_j f_j(x),   of classifiers p(y | x) = Σ_j w_j p_j(y | x)
 
-Weights are found on validation tasks by greedy selection with replacement (Caruana et al., 2004): the learner that
-lowers the loss of the mean most is added again and again. On few tasks that fits their noise, so that a blend has to
-prove itself by cross-validation over tasks: weights from some of them, the loss of the others.
+Weights are selected on validation tasks by greedy selection with replacement (Caruana et al., 2004): in each round the
+learner that lowers the loss of the mean most is added. On few tasks this overfits, so that a blend is validated by
+cross-validation over tasks: weights from some of them, the loss of the others.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ class Blend(Baseline):
     members: tuple[Learner, ...] = ()
     """The learners."""
     steps: tuple[int, ...] = ()
-    """Inner steps of each at test."""
+    """Inner steps of each learner at test time."""
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> BlendMeta:
         metas = tuple(member.init(spec, key=key) for member in self.members)
@@ -78,7 +78,7 @@ def blend_weights(predictions: Mapping[str, np.ndarray], query: Rows, *, classif
     """Weights of the learners whose weighted mean has the least loss on these tasks, the largest first.
 
     Args:
-        predictions: Of each learner, values or log-probabilities for the query rows, (tasks, n, y).
+        predictions: For each learner, values or log-probabilities for the query rows, (tasks, n, y).
         query: The query rows.
         classifies: Whether targets are classes.
     """
@@ -92,8 +92,8 @@ def blend_weights(predictions: Mapping[str, np.ndarray], query: Rows, *, classif
     for count in range(1, ROUNDS + 1):
         best = min(given, key=lambda name, t=total, n=count: loss(t + given[name], n))
         total, counts[best] = total + given[best], counts[best] + 1
-    kept = {name: n for name, n in counts.items() if n / ROUNDS >= LEAST_WEIGHT}
-    return {name: n / sum(kept.values()) for name, n in sorted(kept.items(), key=lambda one: -one[1])}
+    selected = {name: n for name, n in counts.items() if n / ROUNDS >= LEAST_WEIGHT}
+    return {name: n / sum(selected.values()) for name, n in sorted(selected.items(), key=lambda one: -one[1])}
 
 
 def in_logs(mean: np.ndarray, classifies: bool) -> np.ndarray:
@@ -107,7 +107,7 @@ def blending_helps(
     """Whether a blend has less loss than the best learner on tasks that selected neither.
 
     Args:
-        predictions: Of each learner, values or log-probabilities for the query rows, (draws, n, y).
+        predictions: For each learner, values or log-probabilities for the query rows, (draws, n, y).
         query: The query rows.
         task: The task of each draw; draws of a task are in one fold.
         classifies: Whether targets are classes.

@@ -1,4 +1,4 @@
-"""The data that baselines are fitted to: all rows of the training tasks, and validation tasks for selection."""
+"""Data for fitting baselines: all rows of the training tasks, and validation tasks for selection."""
 
 import dataclasses
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class Draws:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Data:
-    """Training tasks, validation tasks and what is known of their targets."""
+    """Training tasks, validation tasks and the kind of their targets."""
 
     train: Rows
     validation: Draws
@@ -64,7 +64,7 @@ class Data:
 
     @property
     def curved(self) -> tuple[int, ...]:
-        """Inputs with at least five values, which may have a curve; the others (e.g. one-hot codes) have a slope."""
+        """Inputs with at least five values, which may have a curve; others (e.g. one-hot codes) have a slope."""
         x, _ = self.train.flat()
         return tuple(i for i in range(x.shape[1]) if len(np.unique(x[:1000, i])) >= 5)
 
@@ -76,7 +76,7 @@ def baseline_data(source: Source, *, classifies: bool) -> Data:
 
 
 def training_rows(source: Source) -> Rows:
-    """All rows of the training tasks; of a source that draws its tasks, of some of them."""
+    """All rows of the training tasks; for a source that draws its tasks, those of a sample."""
     found = source.whole_tasks("train", MOST_TASKS)
     if found is None:
         keys = jax.random.split(key_for("train", 0), DRAWN_TASKS)

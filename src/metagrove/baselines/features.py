@@ -17,7 +17,7 @@ from metagrove.nets.basis import Basis, BasisSettings, LinearBasis, SplineBasis,
 
 Shape = Literal["linear", "polynomial", "spline"]
 RIDGE = 1e-6
-"""Directions of a spline that rows have with less than this part of its variance are not blown up to unit variance."""
+"""Directions of a spline with less than this fraction of its variance are not scaled to unit variance."""
 
 
 class Features(Basis):
@@ -94,7 +94,7 @@ def pairs(dim: int) -> list[tuple[int, int]]:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureSettings:
-    """Which features; called with rows of inputs it makes the module."""
+    """Settings of the features; called with rows of inputs, they make the module."""
 
     shape: Shape = "linear"
     size: int = 0

@@ -17,7 +17,7 @@ __all__ = ["Entry", "baselines_for"]
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A baseline: what it is called, and how it is fitted."""
+    """A baseline: its display name, and the function that fits it."""
 
     label: str
     fit: Callable[[Data], Fitted]

@@ -2,7 +2,7 @@
 
 f ~ GP(φ(x)ᵀβ, k),   k(x, x') = a₀² + Σ_d a_d² z_d z'_d + b² exp(-½ Σ_d (z_d - z'_d)² / ℓ_d²),   y = f(x) + s e
 
-The shared one maximises the marginal likelihood of the training tasks over β, a, b, ℓ and s by L-BFGS. For each task
+The shared kernel maximises the marginal likelihood of the training tasks over β, a, b, ℓ and s by L-BFGS. For each task
 alone the mean is the support's, ℓ and s are those of a grid that maximise the marginal likelihood of its support.
 """
 
@@ -184,11 +184,11 @@ def half_log(noise: Array) -> Array:
 
 
 NOTHING = -20.0
-"""log of a part of the kernel that is switched off."""
+"""log of the amplitude of a disabled part of the kernel."""
 
 
 def first_kernel(features: Features, dim: int, y_shift: Any, y_scale: Any) -> SharedKernel:
-    """A kernel to start from; without a linear part, as each task alone has it."""
+    """An initial kernel without a linear part, as for each task alone."""
     off = jnp.asarray(NOTHING)
     kernel = Kernel(off, jnp.full(dim, NOTHING), jnp.zeros(()), jnp.zeros(dim), jnp.log(jnp.asarray(0.3)))
     weights = jnp.zeros((features.num_features, y_shift.shape[0]))
@@ -225,7 +225,7 @@ def fit_shared_gp(data: Data) -> Fitted:
 
 
 def first_shared(features: Features, dim: int, y_shift: Array, y_scale: Array) -> SharedKernel:
-    """A start with all parts of the kernel."""
+    """Initial values with all parts of the kernel."""
     blank = first_kernel(features, dim, y_shift, y_scale)
     half = jnp.log(jnp.asarray(0.5))
     kernel = Kernel(half, jnp.full(dim, half), half, jnp.zeros(dim), half)

@@ -2,7 +2,7 @@
 
 log p(y = k | x, W) = log softmax_k [0, φ(x)ᵀW],   W ~ N(m, Σ) for each task
 
-Of each task the mode Ŵ of its posterior is found by Newton's method, with C the inverse Hessian there. EM alternates
+The mode Ŵ of each task's posterior is computed by Newton's method, with C the inverse Hessian there. EM alternates
 that with m = mean Ŵ and Σ = mean (C + (Ŵ - m)(Ŵ - m)ᵀ). A prediction averages the softmax over N(Ŵ, C) by shrinking
 each logit, μ / √(1 + π v / 8) (MacKay, 1992). Logistic regression of each task alone and one model for all tasks are
 the same with another prior.
@@ -29,7 +29,7 @@ from metagrove.task import Examples, Spec
 NEWTON_STEPS = 8
 EM_STEPS = 30
 SHRINKAGE = 10.0
-"""Tasks' worth of prior knowledge that random coefficients are uncorrelated."""
+"""Weight, in tasks, of the prior that random coefficients are uncorrelated."""
 PENALTIES = (0.03, 0.1, 0.3, 1.0, 3.0)
 LEAST_VARIANCE = 1e-4
 
@@ -62,7 +62,7 @@ class LogisticPosterior(eqx.Module):
 
 
 def laplace(prior: LogisticPrior, rows: Examples) -> LogisticPosterior:
-    """The mode of a task's posterior by Newton's method, with halved steps at first, and the inverse Hessian there."""
+    """The mode of a task's posterior by Newton's method, with halved first steps, and the inverse Hessian there."""
     phi, y = prior.features(rows.x) * rows.mask[:, None], rows.y[:, 1:]
     num, classes = phi.shape[1], y.shape[1]
     precision = jnp.linalg.inv(prior.covariance)
@@ -135,7 +135,7 @@ def predict_tasks(prior: LogisticPrior, support: Examples, query: Float[Array, "
 
 
 def as_examples(rows: Rows) -> Examples:
-    """Rows in JAX."""
+    """Rows as JAX arrays."""
     return Examples(jnp.asarray(rows.x, float), jnp.asarray(rows.y, float), jnp.asarray(rows.mask))
 
 
@@ -164,10 +164,10 @@ def fit_logistic(data: Data) -> Fitted:
 def best_of(data: Data, all_of: Iterable[tuple[FeatureSettings, LogisticPrior, str]]) -> Fitted:
     """The prior with the least log loss on validation tasks."""
     support, query = data.validation.joined()
-    asked = jnp.asarray(query.x, float)
+    query_x = jnp.asarray(query.x, float)
 
     def loss(one: tuple[FeatureSettings, LogisticPrior, str]) -> float:
-        found = np.asarray(predict_tasks(one[1], as_examples(support), asked), np.float64)
+        found = np.asarray(predict_tasks(one[1], as_examples(support), query_x), np.float64)
         value = mean_loss(found, query, classifies=True)
         return value if math.isfinite(value) else math.inf
 

@@ -27,9 +27,9 @@ from metagrove.mixture.prior import Mixture
 from metagrove.task import Examples, Spec
 
 SHRINKAGE = 10.0
-"""Tasks' worth of prior knowledge that random coefficients are uncorrelated."""
+"""Weight, in tasks, of the prior that random coefficients are uncorrelated."""
 TASKS_PER_KIND = 20
-"""Least number of training tasks for each cluster of a mixture."""
+"""Minimum number of training tasks for each cluster of a mixture."""
 BLOCK = 4096
 """Rows whose features are computed at once."""
 PENALTIES = (1e-3, 0.01, 0.1, 1.0, 10.0)
@@ -110,7 +110,7 @@ class Prepared:
 
 @functools.lru_cache(maxsize=16)
 def prepared(data: Data, settings: FeatureSettings) -> Prepared:
-    """Everything that fitting and selecting a model on these features needs; kept, since several models share it."""
+    """The features of training and validation tasks; cached, since several models share them."""
     x, y = data.train.flat()
     scale = y.std(0)
     made = Standardized(y.mean(0), np.where(scale > 1e-9, scale, 1.0), settings(x))
@@ -184,7 +184,7 @@ def best_of(data: Data, all_of: Iterable[Candidate]) -> Fitted:
 
 
 def fit_ridge(data: Data) -> Fitted:
-    """Ridge regression of each task alone, around the support's mean: a broad prior for the intercept, none else."""
+    """Ridge regression of each task alone, around the support's mean: a broad prior for the intercept only."""
     settings = FeatureSettings()
     here = prepared(data, settings)
     return best_of(data, (Candidate(settings, here, ridge(here.made, p), f"penalty {p:g}") for p in PENALTIES))

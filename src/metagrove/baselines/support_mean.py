@@ -47,6 +47,6 @@ class SupportMean(Baseline):
 
 
 def fit_support_mean(data: Data) -> Fitted:
-    """Nothing is fitted but the mean of all rows, for a task without any."""
+    """Only the mean of all rows is fitted, for a task without rows."""
     _, y = data.train.flat()
     return Fitted(SupportMean(loss=cross_entropy if data.classifies else mse), jnp.asarray(y.mean(0), float))

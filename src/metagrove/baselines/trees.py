@@ -1,8 +1,8 @@
 """Boosted trees (scikit-learn's HistGradientBoosting), fitted to all rows, saved as arrays and called in JAX.
 
-Pooled, they see a row's inputs alone. On support features they also see the support set of the row's task, and predict
-what is left of y after the support's mean: its mean and standard deviation, the slope of each input (ridge), the linear
-prediction, and the nearest support row.
+Pooled trees use a row's inputs alone. On support features, trees also use the support set of the row's task (its mean
+and standard deviation, the slope of each input by ridge regression, the linear prediction, the nearest support row) and
+predict y minus the support's mean.
 """
 
 import dataclasses
@@ -83,7 +83,7 @@ def summarize(support: Examples) -> SupportSummary:
 
 
 class TreePredictor(eqx.Module):
-    """Trees, and the support set that they look at (None: they do not)."""
+    """Trees, and the support set that they use, or None."""
 
     forest: Forest
     support: SupportSummary | None
@@ -106,7 +106,7 @@ class BoostedTrees(Baseline):
     """Gradient boosting on the rows of all tasks."""
 
     support_features: bool = False
-    """Whether trees also see the support set of a row's task."""
+    """Whether trees also use the support set of a row's task."""
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Forest:
         del key
@@ -201,7 +201,7 @@ def _fit_forest(x: np.ndarray, y: np.ndarray, classifies: bool) -> Forest:
 
 
 def as_forest(trees: list[list[Any]], base: np.ndarray) -> Forest:
-    """Nodes of fitted trees as arrays; a tree that is not there has one leaf of value 0."""
+    """Nodes of fitted trees as arrays; a missing tree has one leaf of value 0."""
     shape = (len(trees), TREES, NODES)
     arrays = {name: np.zeros(shape, int) for name in ("feature", "left", "right")}
     arrays |= {name: np.zeros(shape) for name in ("threshold", "value")}
@@ -222,6 +222,6 @@ def as_forest(trees: list[list[Any]], base: np.ndarray) -> Forest:
 
 
 def rounded_down(thresholds: np.ndarray) -> np.ndarray:
-    """The largest numbers of single precision that are no larger: x ≤ t is then the same question."""
+    """Round down to single precision, which preserves x ≤ t for x in single precision."""
     single = np.clip(thresholds, -3e38, 3e38).astype(np.float32)
     return np.where(single > thresholds, np.nextafter(single, np.float32(-np.inf)), single)

@@ -1,4 +1,4 @@
-"""Adapt to all tasks of a part and predict their rows, in batches of always the same width."""
+"""Adapt to all tasks of a part and predict their rows, in batches of a fixed width."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,7 @@ from metagrove.tables.schema import Schema
 from metagrove.task import Examples
 
 WIDTH = 256
-"""Tasks of every compiled call; the last one of a size is filled up with its last task."""
+"""Tasks of every compiled call; the last batch of a size is padded with its last task."""
 QUERIES = 8
 """Rows of each task that are predicted in one compiled call."""
 Columns = dict[str, np.ndarray]

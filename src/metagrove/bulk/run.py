@@ -58,15 +58,15 @@ class ShareJob:
 
 
 def run_work(work: Work, out: Path, pool: Pool) -> int | None:
-    """Adapt to all tasks of a table and write one Parquet file, continuing what was begun.
+    """Adapt to all tasks of a table and write one Parquet file, continuing earlier work.
 
     The parts of the table, and the batches within a part, do not depend on the number of workers, and neither does the
     result.
 
     Args:
-        work: What is to be done.
+        work: Description of the work.
         out: The result, a Parquet file.
-        pool: What executes the work.
+        pool: Executes the work.
 
     Returns:
         Number of rows of the result; None if interrupted.

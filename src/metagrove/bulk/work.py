@@ -62,7 +62,7 @@ class WorkFolder:
         return files.from_json(Work, stored["work"]), stored["num_parts"]
 
     def is_done(self, number: int) -> bool:
-        """Return whether the result of a part is there and undamaged; a damaged one is deleted."""
+        """Return whether the result of a part exists and is undamaged; a damaged one is deleted."""
         path = self.result(number)
         if not path.exists() or not path.with_suffix(".json").exists():
             return False
@@ -77,7 +77,7 @@ class WorkFolder:
 
 
 def begin(work: Work, folder: WorkFolder) -> int:
-    """Sort the rows of a table into parts, unless that is done; return the number of parts.
+    """Sort the rows of a table into parts, unless they are sorted; return the number of parts.
 
     Raises:
         InputError: If a cell cannot be used, or the folder is that of other work.
@@ -119,7 +119,7 @@ def schema_of(run: Run) -> Schema:
 def describe_work(
     kind: Kind, run: str | Path, tasks: Path, *, task_column: str | None = None, inner_steps: int | None = None
 ) -> Work:
-    """Find out what is to be done.
+    """Describe the work.
 
     Args:
         kind: "adapt" to describe every task, "predict" to predict its rows without targets.
@@ -145,7 +145,7 @@ def chosen_run(kind: Kind, run: str | Path) -> Run:
 
 
 def do_parts(folder: WorkFolder, parts: range) -> None:
-    """Do those of some parts that are not done."""
+    """Process the unfinished ones among some parts."""
     work, _ = folder.read()
     run = chosen_run(work.kind, work.run)
     fit = Fit(run.folder, run.config, run.meta, work.inner_steps, "support")

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from metagrove.config.own_data import OWN_DATA
 from metagrove.config.presets import PRESETS
 from metagrove.errors import InputError
 from metagrove.tables.settings import TableData
@@ -51,7 +52,7 @@ def script(commands: Mapping[str, Any]) -> str:
     table = [*options_of(TableData), *OWN]
     options = {name: options_of(cls) for name, cls in commands.items()} | {"train": dict.fromkeys([*TRAIN, *table])}
     cases = [f'        {name}) words="{" ".join([*words, *ALWAYS])}" ;;' for name, words in options.items()]
-    presets = " ".join(["own", "own-images", *PRESETS])
+    presets = " ".join([*OWN_DATA, *PRESETS])
     return SCRIPT.format(cases="\n".join(cases), commands=" ".join(sorted(commands)), presets=presets)
 
 

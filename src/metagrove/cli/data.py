@@ -134,8 +134,8 @@ COMMANDS = {"list": DataList, "prepare": DataPrepare, "verify": DataVerify}
 def main(args: list[str], config: tuple = ()) -> int:
     """Run the command that the arguments begin with."""
     if not args or args[0] not in COMMANDS:
-        asked = bool(args) and args[0] in ("-h", "--help")
-        print(USAGE, end="", file=sys.stdout if asked else sys.stderr)
-        return 0 if asked else 2
+        help_requested = bool(args) and args[0] in ("-h", "--help")
+        print(USAGE, end="", file=sys.stdout if help_requested else sys.stderr)
+        return 0 if help_requested else 2
     command, *rest = args
     return tyro.cli(COMMANDS[command], args=rest, prog=f"metagrove data {command}", config=config)() or 0

@@ -11,7 +11,7 @@ import tyro
 
 from metagrove.cli.options import FLAT, choose_parts
 from metagrove.config.config import Config
-from metagrove.config.own_data import image_config, table_config
+from metagrove.config.own_data import OWN_DATA, image_config
 from metagrove.config.presets import default_learner
 from metagrove.config.registry import learners
 from metagrove.config.settings import setting_names
@@ -27,16 +27,10 @@ from metagrove.serve.train import default_folder
 from metagrove.show.baselines import print_baselines
 from metagrove.show.console import print_rows
 from metagrove.sources.images import Images
-from metagrove.sources.tables import Tables
-from metagrove.tables.schema import Column, Schema
 from metagrove.tables.settings import TableData
 from metagrove.terminal import TerminalConsole
 from metagrove.training.loop import train as train_into
 
-ABOUT = {
-    "own": "your own tables: a folder with one file per task, or one long table with a task column",
-    "own-images": "a pool of your own images, prepared by `metagrove data prepare`",
-}
 AUTO = ["--clusters", "auto"]
 WAYS, QUERIES = 5, 15
 """Default number of classes per task and queries per class, if the pool is large enough."""
@@ -121,7 +115,7 @@ def main(name: str, args: Sequence[str], learner: str | None) -> int:
     args = ["--help" if arg == "--help-all" else arg for arg in args]
     command = shlex.join(["metagrove", "train", name, *args, *(["--learner", learner] if learner else [])])
     train = train_tables if name == "own" else train_images
-    about = f"{ABOUT[name]}. --learner NAME selects another method: {', '.join(learners())}."
+    about = f"{OWN_DATA[name].about}. --learner NAME selects another method: {', '.join(learners())}."
 
     def parse(kind: type, left: Sequence[str], default: Any = None) -> Any:
         how = {"args": list(left), "prog": f"metagrove train {name}", "description": about, "config": FLAT}
@@ -138,8 +132,7 @@ def train_tables(args: list[str], learner: str | None, command: str, parse: Call
     """metagrove train own."""
     auto, args = take_auto(args)
     if asks_help(args):
-        example = Tables(schema=Schema((Column("x", "number"),), (Column("y", "number"),)))
-        parse(OwnTables, ["--help"], OwnTables(with_learner(table_config(example, 100), learner)))
+        parse(OwnTables, ["--help"], OwnTables(with_learner(OWN_DATA["own"].config, learner)))
     data, left = parse(TableData, args)
     refuse_misspelt(left)
     if not data.tasks:
@@ -168,9 +161,8 @@ def train_tables(args: list[str], learner: str | None, command: str, parse: Call
 
 def refuse_misspelt(args: Sequence[str]) -> None:
     """Raise an InputError for an unknown option that resembles one of the data options, e.g. --taks."""
-    example = Tables(schema=Schema((Column("x", "number"),), (Column("y", "number"),)))
     names = [field.name for kind in (TableData, OwnTables) for field in dataclasses.fields(kind)]
-    known = {f"--{name.replace('_', '-')}" for name in [*names, *setting_names(table_config(example, 100))]}
+    known = {f"--{name.replace('_', '-')}" for name in [*names, *setting_names(OWN_DATA["own"].config)]}
     data = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(TableData)]
     for option in (arg.partition("=")[0] for arg in args if arg.startswith("--")):
         near = difflib.get_close_matches(option, data, n=1, cutoff=0.75)
@@ -181,13 +173,13 @@ def refuse_misspelt(args: Sequence[str]) -> None:
 def train_images(args: list[str], learner: str | None, command: str, parse: Callable[..., Any]) -> int:
     """metagrove train own-images."""
     if asks_help(args):
-        parse(OwnImages, ["--help"], OwnImages(with_learner(image_config(Images()), learner)))
+        parse(OwnImages, ["--help"], OwnImages(with_learner(OWN_DATA["own-images"].config, learner)))
     data, left = parse(ImageData, args)
     config, left = choose_parts(with_learner(image_config(image_source(data)), learner), left)
     settings = parse(OwnImages, left, OwnImages(config))
     folder = settings.out or default_folder("own-images", settings.config)
-    kept = without(command, "--resume", "--out")
-    done = train_into(settings.config, folder, resume=settings.resume, command=kept)
+    left = without(command, "--resume", "--out")
+    done = train_into(settings.config, folder, resume=settings.resume, command=left)
     return finish(calibrate(load(folder)) if done else None, folder, command)
 
 
@@ -226,13 +218,13 @@ def with_learner(config: Config, learner: str | None) -> Config:
 
 def without(command: str, *options: str) -> str:
     """Remove options (and the value of --out or --workers) from a command line, to keep what determines the result."""
-    words, kept = iter(shlex.split(command)), []
+    words, left = iter(shlex.split(command)), []
     for word in words:
         if word.partition("=")[0] not in options:
-            kept.append(word)
+            left.append(word)
         elif word in ("--out", "--workers"):
             next(words, None)
-    return shlex.join(kept)
+    return shlex.join(left)
 
 
 def image_source(data: ImageData) -> Images:

@@ -34,21 +34,21 @@ class Selfcheck:
         if not self.json:
             print("\n".join(["devices", *(f"  {device}" for device in devices), "learners"]))
         found = selfcheck.check_learners(chosen, (lambda _: None) if self.json else tell)
-        wrong = [one.learner for one in found if not one.agrees]
+        differing = [one.learner for one in found if not one.agrees]
         if self.json:
             print(
                 json.dumps(
-                    {"devices": devices, "learners": [dataclasses.asdict(one) for one in found], "differ": wrong}
+                    {"devices": devices, "learners": [dataclasses.asdict(one) for one in found], "differ": differing}
                 )
             )
-        elif wrong:
+        elif differing:
             print(
-                f"{', '.join(wrong)}: differs by more than {selfcheck.TOLERANCE:g} from the stored values",
+                f"{', '.join(differing)}: differs by more than {selfcheck.TOLERANCE:g} from the stored values",
                 file=sys.stderr,
             )
         else:
             print(f"all {len(found)} agree with the stored CPU values within {selfcheck.TOLERANCE:g}")
-        return 1 if wrong else 0
+        return 1 if differing else 0
 
 
 def tell(one) -> None:

@@ -9,6 +9,7 @@ import tyro
 from metagrove.cli.options import FLAT, choose_parts, take_option
 from metagrove.config.config import Config
 from metagrove.config.encoding import from_json
+from metagrove.config.own_data import OWN_DATA
 from metagrove.config.presets import PRESETS, preset
 from metagrove.config.registry import CHOICES, classes, learners
 from metagrove.config.settings import setting_names
@@ -54,7 +55,7 @@ def main(args: list[str]) -> int:
         print(train_usage())
         return 0 if rest else 2
     name, *rest = rest
-    if name in ("own", "own-images"):
+    if name in OWN_DATA:
         from metagrove.cli.own import main as own
 
         return own(name, rest, learner)

@@ -179,8 +179,8 @@ class Config:
 
 def check_config(config: Config) -> None:
     """Raise an InputError that lists all settings that cannot work."""
-    if wrong := setting_errors(Training, config.training, "training") + parts_errors(config):
-        raise InputError("; ".join(wrong))
+    if errors := setting_errors(Training, config.training, "training") + parts_errors(config):
+        raise InputError("; ".join(errors))
     net: Any = getattr(config.learner, "net", None)
     problems = (
         training_errors(config.training, fitted=bool(config.learner.phases()))
@@ -196,7 +196,7 @@ def check_config(config: Config) -> None:
 
 
 def parts_errors(config: Config) -> list[str]:
-    """What is wrong with the types and sizes of the settings of source and learner, unless they are a user's own."""
+    """List errors in the types and bounds of the settings of source and learner, unless they are a user's own."""
     parts = (("source", Source, config.source), ("learner", Learner, config.learner))
     return [line for kind, base, part in parts for line in part_errors(kind, base, part, kind) or []]
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 from metagrove.config.config import Config, Training
-from metagrove.config.presets import IMAGE_HSML, SMALL_TRAINING
+from metagrove.config.presets import IMAGE_HSML, SMALL_TRAINING, Preset
 from metagrove.hsml.cluster import DistanceClusters
 from metagrove.hsml.embed import AttentionEmbedding
 from metagrove.hsml.learner import HSML
@@ -12,6 +12,7 @@ from metagrove.nets.conv4 import Conv4Net
 from metagrove.nets.mlp import MLPNet
 from metagrove.sources.images import Images
 from metagrove.sources.tables import Tables
+from metagrove.tables.schema import Column, Schema
 
 TRAINING = Training(
     steps=3000,
@@ -61,3 +62,15 @@ def image_config(source: Images) -> Config:
     blocks = max(1, min(4, source.size.bit_length() - 1))
     learner = dataclasses.replace(IMAGE_HSML, net=Conv4Net(blocks=blocks))
     return Config(source, learner, SMALL_TRAINING)
+
+
+EXAMPLE = Tables(schema=Schema((Column("x", "number"),), (Column("y", "number"),)))
+"""A source whose config shows the default settings."""
+OWN_DATA: dict[str, Preset] = {
+    "own": Preset(
+        "your own tables: a folder with one file per task, or one long table with a task column",
+        table_config(EXAMPLE, 100),
+    ),
+    "own-images": Preset("a pool of your own images, prepared by `metagrove data prepare`", image_config(Images())),
+}
+"""What `metagrove train` accepts in place of a preset for a user's own data, with a config of the default settings."""

@@ -21,9 +21,9 @@ SIMPLEST_FIRST = (
     "grove",
     "maml",
 )
-"""Methods by simplicity; other learners come after these."""
+"""Methods by simplicity; other learners follow."""
 MOST_BEHIND = 0.1
-"""A simpler method is recommended if its error is at most this part above the best."""
+"""A simpler method is recommended if its error is at most this fraction above the best."""
 WITH_ARTICLE = ("support-mean", "mixed-model", "shared-gaussian-process", "mixture")
 """Methods that are called "the ..." within a sentence."""
 META_LEARNERS = ("hsml", "maml")
@@ -37,7 +37,7 @@ class Recommendation:
     best: str
     behind: PairedDifference
     part: float
-    """The same as a part of the best one's loss."""
+    """The difference as a fraction of the best one's loss."""
 
 
 def simplicity(name: str) -> int:
@@ -46,10 +46,10 @@ def simplicity(name: str) -> int:
 
 
 def recommend(losses: Mapping[str, np.ndarray]) -> Recommendation:
-    """The simplest method whose paired interval to the best one contains 0 and that is not far behind it.
+    """The simplest method whose paired interval to the best one contains 0 and whose loss is not much higher.
 
     Args:
-        losses: Of each method, the loss of each test task; a blend of methods is not recommended.
+        losses: For each method, the loss of each test task; a blend of methods is not recommended.
     """
     losses = {name: values for name, values in losses.items() if name != "blend"}
     best = min(losses, key=lambda name: float(losses[name].mean()))
@@ -71,10 +71,10 @@ def in_prose(name: str, *, classifies: bool) -> str:
 
 
 def advise(losses: Mapping[str, np.ndarray], run: str, *, num_tasks: int, classifies: bool) -> str:
-    """Recommend a method, and say what the run's own learner would need to be worth it.
+    """Recommend a method, and describe the data for which the run's own learner pays off.
 
     Args:
-        losses: Of each method, the loss of each test task.
+        losses: For each method, the loss of each test task.
         run: Name of the run's own learner.
         num_tasks: Number of training tasks.
         classifies: Whether targets are classes.
@@ -101,7 +101,7 @@ def lead(found: Recommendation, losses: Mapping[str, np.ndarray], words: Mapping
 
 
 def runner_up(losses: Mapping[str, np.ndarray], best: str) -> str | None:
-    """The method with the least loss but for the best one."""
+    """The method with the second lowest loss."""
     rest = [name for name in losses if name != best]
     return min(rest, key=lambda name: float(losses[name].mean()), default=None)
 
@@ -112,12 +112,12 @@ def percent_more(losses: Mapping[str, np.ndarray], name: str, than: str) -> floa
 
 
 def worth(found: Recommendation, losses: Mapping[str, np.ndarray], run: str, num_tasks: int) -> str:
-    """Describe what a meta-learner would need, if another method is recommended."""
+    """Describe the data for which a meta-learner pays off, if another method is recommended."""
     if run not in META_LEARNERS or found.name == run:
         return ""
     more, label = percent_more(losses, run, found.name), label_of(run)
-    told = found.name == found.best and runner_up(losses, found.best) == run
-    here = label if told else f"{label} has {abs(more):.1f} % {'less' if more < 0 else 'more'} than that here; it"
+    mentioned = found.name == found.best and runner_up(losses, found.best) == run
+    here = label if mentioned else f"{label} has {abs(more):.1f} % {'less' if more < 0 else 'more'} than that here; it"
     return (
         f" {here} pays off with more tasks ({num_tasks} in training here), tasks of several kinds, or curves that a "
         "spline cannot follow."

@@ -19,32 +19,32 @@ from metagrove.training.scores import test_parts
 __all__ = ["Agreements", "DrawnPart", "LevelAgreement", "agreements", "draw_parts", "level_shares", "node_name"]
 
 MOST_TASKS = 4000
-"""Most test tasks that are adapted to."""
+"""Maximum number of test tasks."""
 SCALE_TASKS = 200
-"""Test tasks of each part whose inputs decide the range of the grid."""
+"""Test tasks of each part whose inputs determine the range of the grid."""
 CURVE_POINTS = 101
-"""Points of the grid on which the shape of a true function is read."""
+"""Points of the grid on which a true function is classified."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LevelAgreement:
-    """Normalised mutual information of the strongest node of a level and what is known of the tasks."""
+    """Normalised mutual information of the strongest node of a level with the families and shapes of the tasks."""
 
     nodes: int
     families: float | None
     """With the families; None if there is only one."""
     shapes: float | None = dataclasses.field(default=None, metadata=OMIT_NONE)
-    """With shape classes (rising, falling, arc, wave); None if the true functions are not curves that are known."""
+    """With shape classes (rising, falling, arc, wave); None if the true functions are unknown or not curves."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Agreements:
-    """What the nodes of each level stand for."""
+    """Agreement of the nodes of each level with families and shapes."""
 
     levels: list[LevelAgreement]
     """Agreement at each level below the root."""
     merged: LevelAgreement | None = None
-    """Agreement where the dendrogram has as many nodes as there are families."""
+    """Agreement of the dendrogram, cut to as many nodes as there are families."""
     families_by_parent: dict[str, list[str]] | None = None
     """Families whose strongest second-level node is the same, by node."""
 
@@ -107,7 +107,7 @@ def agreement(share: np.ndarray, family: np.ndarray | None, shapes: np.ndarray |
 
 
 def shapes_of(source: Source, drawn: Sequence[DrawnPart]) -> np.ndarray | None:
-    """The shape class of each task's true function; None if it is not known or not a curve with one output."""
+    """The shape class of each task's true function; None if it is unknown or not a curve with one output."""
     if source.spec.x_shape != (1,) or source.spec.y_dim != 1 or source.schema is not None:
         return None
     first = drawn[0]

@@ -1,7 +1,7 @@
 """Growth events against arrivals of new families on a stream: detections, delays and false alarms.
 
-In a phase that brings n new families, the first n growth events count as noticing them; all others are false alarms. So
-is every event in a phase in which no family is new, such as one in which an old family returns.
+In a phase that brings n new families, the first n growth events count as noticing them; all others are false
+alarms, including those in a phase without new families, e.g. one in which an old family returns.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ class Detections:
     """Arrivals on a stream and false alarms."""
 
     arrivals: list[Arrival]
-    """Of new families, without those of the start."""
+    """Arrivals of new families, without the initial ones."""
     false_alarms: list[int]
     """Meta-steps of the other growth events."""
 

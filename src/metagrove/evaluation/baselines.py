@@ -39,7 +39,7 @@ from metagrove.typed_json import raise_type_errors
 FILE = "baselines.json"
 NEEDED = ("metric", "num_tasks", "rows", "best", "advice", "num_draws", "seed")
 NEEDED_IN_ROWS = ("name", "label", "variant", "by_family")
-"""What the file and its rows cannot do without."""
+"""Required keys of the file and its rows."""
 MOST_TASKS, MOST_DRAWS = 10**7, 10**4
 
 
@@ -63,7 +63,7 @@ class BaselineRow:
     seconds: float
     """Time of training or fitting."""
     folder: str | None = dataclasses.field(default=None, metadata=OMIT_NONE)
-    """Its folder, relative to the run folder."""
+    """Folder, relative to the run folder."""
     value: float
     value_ci95: float
     by_family: dict[str, MeanScore]
@@ -72,9 +72,9 @@ class BaselineRow:
     validation_loss: float | None = dataclasses.field(default=None, metadata=OMIT_NONE)
     """Squared error or log loss on validation tasks, which selects what is served."""
     log_loss: float | None = dataclasses.field(default=None, metadata=OMIT_NONE)
-    """Of a classifier, on test tasks."""
+    """Log loss of a classifier on test tasks."""
     error: str | None = dataclasses.field(default=None, metadata=OMIT_NONE)
-    """Why there is no score."""
+    """The reason if there is no score."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Baselines:
     served: str = ""
     """Name of the row that `adapt` and `predict` serve."""
     serving: str = ""
-    """What is served and why, in one sentence."""
+    """The served method and the reason, in one sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Measured:
     variant: str = ""
     folder: str | None = None
     losses: np.ndarray | None = None
-    """Loss of each test task, where that is not its score."""
+    """Loss of each test task, if it is not the score."""
     validation_loss: float | None = None
     error: str | None = None
 
@@ -121,7 +121,7 @@ class Measured:
 def measure(
     run: Run, also: Mapping[str, Config], *, num_draws: int, seed: int, note: Note, serve: bool = True
 ) -> Baselines | None:
-    """Train other learners, fit the baselines, score all on the test tasks, and decide what is served.
+    """Train other learners, fit the baselines, score all on the test tasks, and select the served method.
 
     Args:
         run: The run.
@@ -172,7 +172,7 @@ def measured_of(one: Candidate, run: Run, test: Draws, validation_loss: float | 
 
 
 def with_served(result: Baselines, losses: Mapping[str, float], run: Run, *, serve: bool) -> Baselines:
-    """Select what is served, store it with the run, and report it."""
+    """Select the served method, store it with the run, and report it."""
     label = {row.name: row.label for row in result.rows}
     words = {name: in_prose(name, classifies=run.classifies) for name in label}
     variant = {row.name: row.variant for row in result.rows}
@@ -194,7 +194,7 @@ def read_baselines(folder: Path) -> Baselines | None:
     """Read the baselines of a run, or return None if it has none.
 
     Raises:
-        RunError: The file is damaged, of a newer version, incomplete, or what it says cannot be.
+        RunError: The file is damaged, of a newer version, incomplete, or has impossible values.
     """
     if not (path := folder / FILE).exists():
         return None

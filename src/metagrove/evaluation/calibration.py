@@ -58,7 +58,7 @@ class Calibration:
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """Predictions for queries, one row of each array per task."""
+    """Predictions for query sets; the arrays have one row per task."""
 
     prediction: np.ndarray  # (tasks, queries, y)
     std: np.ndarray | None
@@ -177,8 +177,8 @@ def covered(probabilities: np.ndarray, labels: np.ndarray, level: float) -> floa
     order = np.argsort(-probabilities, axis=1)
     in_order = np.take_along_axis(probabilities, order, axis=1)
     before = np.cumsum(in_order, axis=1) - in_order
-    place = (order == labels[:, None]).argmax(1)
-    return float((np.take_along_axis(before, place[:, None], axis=1)[:, 0] < level).mean())
+    rank = (order == labels[:, None]).argmax(1)
+    return float((np.take_along_axis(before, rank[:, None], axis=1)[:, 0] < level).mean())
 
 
 def binned_error(confidence: np.ndarray, right: np.ndarray) -> float:

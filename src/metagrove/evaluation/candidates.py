@@ -31,7 +31,7 @@ CHUNK = 64
 COMMAND = "metagrove baselines"
 LABELS = {"hsml": "HSML", "maml": "MAML", "grove": "Grove", "blend": "blend"}
 STOPPED = "stopped"
-"""In place of an error: the user interrupted the training."""
+"""In place of an error, if the user interrupted the training."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +129,7 @@ def seconds_of(folder: Path) -> float:
 def blended(
     run: Run, found: Mapping[str, Run], predictions: Mapping[str, np.ndarray], validation: Draws
 ) -> Candidate | None:
-    """The blend of the candidates that is best on validation tasks; None where one of them alone does as well."""
+    """The blend of candidates with the least loss on validation tasks; None if it is no better than a single one."""
     _, query = validation.joined()
     weights = blend_weights(predictions, query, classifies=run.classifies)
     task = np.repeat(np.arange(len(validation.family)), validation.support.mask.shape[1])

@@ -1,8 +1,8 @@
 """Measures of whether the hierarchy of a learner with clusters matters, on test tasks.
 
 shuffled         error with first-level assignments permuted over tasks, minus the error as trained
-typical ratio    exp(mean log(error with permuted assignments / error as trained)), which single tasks do not decide
-node share       Σ Var(θ₀ᵢ - θ₀ᵢ|0) / Σ Var(θ₀ᵢ), with θ₀ᵢ|0 the tailored initialisation without mass at any node
+typical ratio    exp(mean log(error with permuted assignments / error as trained)), which is robust to single tasks
+node share       Σ Var(θ₀ᵢ - θ₀ᵢ|0) / Σ Var(θ₀ᵢ), with θ₀ᵢ|0 the gated initialisation without mass at any node
 effective        exp(H(p̄)), p̄ the mean assignment over tasks
 agreement        normalised mutual information of the strongest node of a level with families and with shapes
 
@@ -47,7 +47,7 @@ TINY = 1e-12
 
 @dataclasses.dataclass(frozen=True)
 class Shuffling:
-    """Scores with each task's own assignments, and with assignments permuted over tasks."""
+    """Scores with the tasks' own assignments, and with assignments permuted over tasks."""
 
     num_tasks: int
     as_trained: Value
@@ -57,7 +57,7 @@ class Shuffling:
     shuffled_minus_own: PairedDifference
     own_median: float
     shuffled_median: float
-    """Medians over tasks: a few tasks with a wrong assignment can decide a mean."""
+    """Medians over tasks: a few tasks with a wrong assignment can dominate a mean."""
     typical_ratio: tuple[float, float, float] | None
     """Geometric mean of a task's error with permuted assignments over its own, and its 95 % interval; None for an
     accuracy."""
@@ -68,10 +68,10 @@ class Shuffling:
 
 @dataclasses.dataclass(frozen=True)
 class HierarchyMeasures(Shuffling):
-    """Whether a hierarchy matters for the predictions, and what its nodes stand for."""
+    """Whether a hierarchy matters for the predictions, and which families and shapes its nodes represent."""
 
     node_share: float | None
-    """Share of the variance of the tailored initialisation that comes from nodes; None without one."""
+    """Share of the variance of the gated initialisation that comes from nodes; None without a gate."""
     effective_clusters: float
     """exp(H(mean assignment)), 1 if one cluster has all tasks."""
     largest_share: float
@@ -79,13 +79,13 @@ class HierarchyMeasures(Shuffling):
     levels: list[LevelAgreement]
     """Agreement at each level below the root."""
     merged: LevelAgreement | None = dataclasses.field(default=None, metadata=OMIT_NONE)
-    """Agreement where the dendrogram has as many nodes as there are families."""
+    """Agreement of the dendrogram, cut to as many nodes as there are families."""
     families_by_parent: dict[str, list[str]] | None = dataclasses.field(default=None, metadata=OMIT_NONE)
     """Families whose strongest second-level node is the same, by node."""
 
 
 def measure_hierarchy(run: Run, *, num_tasks: int = MOST_TASKS, seed: int = 0) -> HierarchyMeasures | None:
-    """Measure whether the hierarchy of a run matters, and what its nodes stand for.
+    """Measure whether the hierarchy of a run matters, and which families and shapes its nodes represent.
 
     Args:
         run: The run.
@@ -113,15 +113,15 @@ def measure_hierarchy(run: Run, *, num_tasks: int = MOST_TASKS, seed: int = 0) -
 
 
 def adapt_part(run: Run, part: DrawnPart, assignments: np.ndarray | None = None) -> Any:
-    """Score, family and assignments of each task; with first-level assignments from outside, if given."""
+    """Score, family and assignments of each task; with the given first-level assignments, if any."""
     learner = run.config.learner
     how = {"steps": run.inner_steps, "task_chunk_size": run.config.training.task_chunk_size}
-    keep = KeepPlacement(metric_of(learner.loss).score)
+    keep = KeepAssignments(metric_of(learner.loss).score)
     return probe(learner, run.meta, part.tasks, part.keys, keep, assignments=assignments, **how)
 
 
 @dataclasses.dataclass(frozen=True)
-class KeepPlacement:
+class KeepAssignments:
     """For `outer.probe`: a task's score after the last inner step, its family and its assignments."""
 
     score: LossFn
@@ -132,7 +132,7 @@ class KeepPlacement:
 
 
 def shuffling(run: Run, drawn: Sequence[DrawnPart], scores: np.ndarray, permuted: np.ndarray) -> Shuffling:
-    """Measure what changes when tasks get these first-level assignments in place of their own."""
+    """Measure the effect of these first-level assignments in place of the tasks' own."""
     sizes = [len(one.keys) for one in drawn]
     each = zip(drawn, np.split(permuted, np.cumsum(sizes)[:-1]), strict=True)
     shuffled = np.concatenate([adapt_part(run, one, given)[0] for one, given in each])
@@ -171,7 +171,7 @@ def value_of(scores: np.ndarray) -> Value:
 
 
 def node_share(run: Run, part: DrawnPart) -> float | None:
-    """Σ Var(θ₀ᵢ - θ₀ᵢ|0) / Σ Var(θ₀ᵢ); None for a learner without a tailored initialisation."""
+    """Σ Var(θ₀ᵢ - θ₀ᵢ|0) / Σ Var(θ₀ᵢ); None for a learner without a gated initialisation."""
     learner = run.config.learner
     if not isinstance(learner, GradientLearner):
         return None

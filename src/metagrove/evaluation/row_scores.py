@@ -1,6 +1,6 @@
 """Scores of single predictions on test tasks, in the units of the columns: errors, coverage of intervals, recall.
 
-Every test task weighs the same. Predictions are those of fitted tasks, so that what is scored is what is served.
+Every test task weighs the same. Predictions are those of fitted tasks, i.e. of the served method.
 """
 
 import dataclasses
@@ -68,7 +68,7 @@ class ClassScores:
     balanced_accuracy: float
     """Mean of the recalls, in percent."""
     recall: dict[str, float]
-    """Of each class, the share of its rows that are recognised, in percent."""
+    """Recall of each class, in percent."""
     rows: dict[str, int]
     """Number of rows of each class."""
     log_loss: float
@@ -90,7 +90,7 @@ class RowScores:
     calibrated_on: int | None = dataclasses.field(default=None, metadata=OMIT_NONE)
     """Validation tasks that intervals and probabilities were calibrated on."""
     served: str | None = dataclasses.field(default=None, metadata=OMIT_NONE)
-    """The baseline that is served and scored, where that is not the run's own learner."""
+    """The served baseline, if the run does not serve its own learner."""
 
 
 def score_rows(run: Run) -> RowScores | None:
@@ -100,7 +100,7 @@ def score_rows(run: Run) -> RowScores | None:
         run: The run.
 
     Returns:
-        The scores, of what the run serves; None for a run without columns and without calibration, whose scores have
+        The scores of the served method; None for a run without columns and without calibration, whose scores have
         no other units.
     """
     served = run.using()

@@ -1,4 +1,4 @@
-"""Classes of curves by shape, as the paper reads its clusters: a rule on the true function of a task.
+"""Classes of curves by shape, as the paper interprets its clusters: a rule on the true function of a task.
 
 A curve is rising or falling if it never turns, an arc if it turns once and a wave if it turns more often. A turn is a
 change of direction after which the curve moves by more than `LEAST_TURN` of its whole range, so that the end of a
@@ -12,7 +12,7 @@ __all__ = ["LEAST_TURN", "SHAPES", "shape_classes"]
 SHAPES = ("rising", "falling", "arc", "wave")
 """Names of the classes, in the order of their numbers."""
 LEAST_TURN = 0.05
-"""Smallest movement, as a part of the curve's range, that counts as a turn."""
+"""Smallest movement, as a fraction of the curve's range, that counts as a turn."""
 
 
 def shape_classes(curves: np.ndarray) -> np.ndarray:

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 STATISTICS: dict[str, Statistics] = {"transductive": "query", "support statistics": "support"}
-"""What both figures of an image run are called."""
+"""Names of the two accuracies of an image run."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Evaluation:
     checkpoint: Json
     """Record of the checkpoint, with its validation."""
     statistics: ImageStatistics | None = dataclasses.field(default=None, metadata=OMIT_NONE)
-    """Of a run on images."""
+    """Accuracies of a run on images."""
     rows: RowScores | None = dataclasses.field(default=None, metadata=OMIT_NONE)
     """Errors in the units of the columns, coverage of intervals, recall of classes."""
     hierarchy: HierarchyMeasures | None = dataclasses.field(default=None, metadata=OMIT_NONE)
@@ -126,11 +126,11 @@ def evaluate(run: Run | str | Path, *, num_tasks: int = 40_000, seed: int = 0) -
     run = as_run(run)
     scores = run.scores(num_tasks=num_tasks, seed=seed)
     summary = summarize(scores, run.config.source.family_names, step=run.inner_steps, metric=run.metric)
-    story = stream_summary(run, folders.read_metrics(run.folder))
+    stream = stream_summary(run, folders.read_metrics(run.folder))
     statistics = image_statistics(run, num_tasks=num_tasks, seed=seed) if run.config.source.spec.is_image else None
     name, rows = (run.folder.name, learner_name(run)), score_rows(run)
     measures = measure_hierarchy(run, num_tasks=num_tasks, seed=seed)
-    return Evaluation(*name, seed, summary, story, run.about, statistics, rows, measures)
+    return Evaluation(*name, seed, summary, stream, run.about, statistics, rows, measures)
 
 
 def image_statistics(run: Run, *, num_tasks: int, seed: int) -> ImageStatistics:

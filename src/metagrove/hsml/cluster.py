@@ -110,8 +110,8 @@ class CenterClustering(Clustering):
 
     def validation_errors(self, task_dim: int) -> list[str]:
         positive = bool(self.scales) and min(self.scales) > 0
-        wrong = [] if positive else [f"scales must be positive, got {self.scales}"]
-        return super().validation_errors(task_dim) + wrong
+        errors = [] if positive else [f"scales must be positive, got {self.scales}"]
+        return super().validation_errors(task_dim) + errors
 
 
 @dataclasses.dataclass(frozen=True)

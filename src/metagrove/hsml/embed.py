@@ -151,8 +151,8 @@ class Embedding(abc.ABC):
             A message for each setting that cannot be used.
         """
         scale = self.embedding_scale
-        wrong = [] if scale > 0 else [f"embedding_scale must be positive, got {scale}"]
-        return check_at_least_one(self, "example_dim", "task_dim") + wrong
+        errors = [] if scale > 0 else [f"embedding_scale must be positive, got {scale}"]
+        return check_at_least_one(self, "example_dim", "task_dim") + errors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,9 +206,9 @@ class AttentionEmbedding(Embedding):
 
     def validation_errors(self) -> list[str]:
         fits = self.task_dim % max(1, self.attention_heads) == 0
-        wrong = f"task_dim must be a multiple of attention_heads, got {self.task_dim} and {self.attention_heads}"
+        message = f"task_dim must be a multiple of attention_heads, got {self.task_dim} and {self.attention_heads}"
         counts = check_at_least_one(self, "attention_layers", "attention_heads")
-        return super().validation_errors() + counts + ([] if fits else [wrong])
+        return super().validation_errors() + counts + ([] if fits else [message])
 
 
 class EmptyEmbedder(eqx.Module):

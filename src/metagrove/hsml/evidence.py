@@ -201,5 +201,5 @@ class EvidenceClusters(Clustering):
             (self.fit_lr > 0, f"fit_lr must be positive, got {self.fit_lr}"),
             (self.assumed_noise >= 0, f"assumed_noise must be 0 (as fitted) or more, got {self.assumed_noise}"),
         )
-        wrong = [message for holds, message in conditions if not holds]
-        return super().validation_errors(task_dim) + counts + wrong + self.basis.validation_errors()
+        errors = [message for holds, message in conditions if not holds]
+        return super().validation_errors(task_dim) + counts + errors + self.basis.validation_errors()

@@ -108,10 +108,21 @@ class IdentityGate(eqx.Module):
         return net
 
 
-class ReadsPlacement:
-    """Validation that is shared by gates with the setting `gate_inputs`."""
+class GateSettings:
+    """Settings of a gate: called with the parameters of a base net, they draw the gate's module."""
 
-    gate_inputs: tuple[GateInput, ...]
+    def __call__(self, params: Any, sizes: Mapping[str, int], *, key: PRNGKeyArray) -> Any:
+        """Initialise the gate.
+
+        Args:
+            params: Parameters θ₀ of the base net that are gated.
+            sizes: Sizes of the parts of a placement, by name.
+            key: Random key.
+
+        Returns:
+            A module that maps the base net and a task's placement to the gated net.
+        """
+        raise NotImplementedError
 
     def growth_errors(self) -> list[str]:
         """List what prevents the hierarchy from growing under this gate, one line each.
@@ -119,8 +130,7 @@ class ReadsPlacement:
         Returns:
             A message for each obstacle; empty if the hierarchy can grow.
         """
-        fixed = "growth_window must be 0 where the gate reads the assignment: its input has a fixed size"
-        return [fixed] if "assignment" in self.gate_inputs else []
+        return []
 
     def validation_errors(self) -> list[str]:
         """List the problems of the settings, one line each.
@@ -128,7 +138,25 @@ class ReadsPlacement:
         Returns:
             A message for each setting that cannot be used.
         """
+        return []
+
+
+class ReadsPlacement(GateSettings):
+    """Gates with the setting `gate_inputs`."""
+
+    gate_inputs: tuple[GateInput, ...]
+
+    def growth_errors(self) -> list[str]:
+        fixed = "growth_window must be 0 where the gate reads the assignment: its input has a fixed size"
+        return [fixed] if "assignment" in self.gate_inputs else []
+
+    def validation_errors(self) -> list[str]:
         return [] if self.gate_inputs else ["gate_inputs must name at least one of task, root, assignment"]
+
+
+def rank_errors(rank: int) -> list[str]:
+    """A message if the rank of a gate's weight matrix cannot be used."""
+    return [] if rank >= 0 else [f"gate_rank must be 0 (full) or more, got {rank}"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,23 +175,12 @@ class ParameterGate(ReadsPlacement):
     """What the gate reads: task (g) and root (h^L) in the paper; assignment, the first level's."""
 
     def __call__(self, params: Any, sizes: Mapping[str, int], *, key: PRNGKeyArray) -> TaskGate:
-        """Initialise the gate.
-
-        Args:
-            params: Parameters θ₀ of the base net that are gated.
-            sizes: Sizes of the parts of a placement, by name.
-            key: Random key.
-
-        Returns:
-            A module that maps the base net and a task's placement to the gated net.
-        """
         input_dim = sum(sizes[name] for name in self.gate_inputs)
         layer = GateLayer(input_dim, params, self.gate_form, rank=self.gate_rank, key=key)
         return TaskGate(layer, self.gate_inputs)
 
     def validation_errors(self) -> list[str]:
-        wrong = [] if self.gate_rank >= 0 else [f"gate_rank must be 0 (full) or more, got {self.gate_rank}"]
-        return wrong + super().validation_errors()
+        return rank_errors(self.gate_rank) + super().validation_errors()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +212,7 @@ class FiLMGate(ReadsPlacement):
 
 
 @dataclasses.dataclass(frozen=True)
-class NodeGate:
+class NodeGate(GateSettings):
     """A gate for every node of a dendrogram of evidence clusters, weighted by the task's mass there; beyond the paper.
 
     θ₀ᵢ = θ₀ ∘ (1 + s) + t with [s, t] = Σ_v P_v A_v [ε̂_v; 1] + b.
@@ -209,16 +226,6 @@ class NodeGate:
     """Let every node read the task embedding g, too."""
 
     def __call__(self, params: Any, sizes: Mapping[str, int], *, key: PRNGKeyArray) -> TreeGate:
-        """Initialise the gate.
-
-        Args:
-            params: Parameters θ₀ of the base net that are gated.
-            sizes: Sizes of the parts of a placement, by name.
-            key: Random key.
-
-        Returns:
-            A module that maps the base net and a task's placement to the gated net.
-        """
         leaves, after = sizes["assignment"], 1 + (sizes["task"] if self.gate_reads_task else 0)
         input_dim = leaves * (sizes["coordinates"] + after)
         if self.gate_nodes == "all":
@@ -227,52 +234,16 @@ class NodeGate:
         return TreeGate(layer, self.gate_nodes, self.gate_reads_task)
 
     def growth_errors(self) -> list[str]:
-        """List what prevents the hierarchy from growing under this gate, one line each.
-
-        Returns:
-            A message: the number of nodes is fixed.
-        """
         return ["growth_window must be 0 with a gate per node: the number of nodes is fixed"]
 
     def validation_errors(self) -> list[str]:
-        """List the problems of the settings, one line each.
-
-        Returns:
-            A message for each setting that cannot be used.
-        """
-        return [] if self.gate_rank >= 0 else [f"gate_rank must be 0 (full) or more, got {self.gate_rank}"]
+        return rank_errors(self.gate_rank)
 
 
 @dataclasses.dataclass(frozen=True)
-class NoGate:
+class NoGate(GateSettings):
     """No gate: every task starts from θ₀, as in MAML."""
 
     def __call__(self, params: Any, sizes: Mapping[str, int], *, key: PRNGKeyArray) -> IdentityGate:
-        """Initialise the gate.
-
-        Args:
-            params: Parameters θ₀ of the base net that are gated.
-            sizes: Sizes of the parts of a placement, by name.
-            key: Random key.
-
-        Returns:
-            A module that maps the base net and a task's placement to the gated net.
-        """
         del params, sizes, key
         return IdentityGate()
-
-    def growth_errors(self) -> list[str]:
-        """List what prevents the hierarchy from growing under this gate, one line each.
-
-        Returns:
-            A message for each obstacle; empty if the hierarchy can grow.
-        """
-        return []
-
-    def validation_errors(self) -> list[str]:
-        """List the problems of the settings, one line each.
-
-        Returns:
-            A message for each setting that cannot be used.
-        """
-        return []

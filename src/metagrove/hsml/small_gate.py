@@ -18,6 +18,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.hsml.clustering import Assignments, Placement
+from metagrove.hsml.gate import GateSettings
 from metagrove.learner import Predictor
 from metagrove.nets.few_shot import small_parameters
 
@@ -58,7 +59,7 @@ def node_masses(assignments: Assignments) -> Float[Array, " nodes"]:
 
 
 @dataclasses.dataclass(frozen=True)
-class SmallGate:
+class SmallGate(GateSettings):
     """Nodes that own only scales and shifts of channels, learning rates and the scale of the head; beyond the paper."""
 
     gate_owns: tuple[Owned, ...] = ("film", "rates", "scale")
@@ -68,34 +69,14 @@ class SmallGate:
     """Fraction of the training tasks that use the root alone (path dropout)."""
 
     def __call__(self, params: Any, sizes: Mapping[str, int], *, key: PRNGKeyArray) -> TaskShifts:
-        """Initialise the gate.
-
-        Args:
-            params: Parameters θ₀ of the base net.
-            sizes: Sizes of the parts of a placement, by name.
-            key: Not used: every node starts at 0.
-
-        Returns:
-            A module that maps the base net and a task's placement to the gated net.
-        """
-        del key
+        del key  # every node starts at 0
         num_owned = ravel_pytree(small_parameters(params, self.gate_owns))[0].size
         return TaskShifts(jnp.zeros((sizes.get("nodes", 0), num_owned)), self.gate_owns, self.path_dropout)
 
     def growth_errors(self) -> list[str]:
-        """List what prevents the hierarchy from growing under this gate, one line each.
-
-        Returns:
-            A message: the number of nodes is fixed.
-        """
         return ["growth_window must be 0 with a small gate: the number of nodes is fixed"]
 
     def validation_errors(self) -> list[str]:
-        """List the problems of the settings, one line each.
-
-        Returns:
-            A message for each setting that cannot be used.
-        """
-        wrong = [] if self.gate_owns else ["gate_owns must name at least one of film, rates, scale, attention"]
-        part = 0 <= self.path_dropout < 1
-        return wrong + ([] if part else [f"path_dropout must be from 0 to below 1, got {self.path_dropout}"])
+        errors = [] if self.gate_owns else ["gate_owns must name at least one of film, rates, scale, attention"]
+        valid = 0 <= self.path_dropout < 1
+        return errors + ([] if valid else [f"path_dropout must be from 0 to below 1, got {self.path_dropout}"])

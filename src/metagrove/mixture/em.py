@@ -1,13 +1,13 @@
 """Fitting a mixture on fixed features by EM, in double precision.
 
-A task's rows enter through G = ΦᵀΦ, b = Φᵀy and c = yᵀy alone. With W ~ N(m_k, Σ_k) in cluster k and noise s:
+Only G = ΦᵀΦ, b = Φᵀy and c = yᵀy of a task's rows enter. With W ~ N(m_k, Σ_k) in cluster k and noise s:
 
 E:   C_ik = (Σ_k⁻¹ + G_i/s²)⁻¹,   ŵ_ik = m_k + C_ik (b_i - G_i m_k)/s²,   r_i = softmax(log π_k + ℓ_ik)
 M:   m_k = Σ_i r_ik ŵ_ik / n_k,   Σ_k = Σ_i r_ik (C_ik + (ŵ_ik - m_k)(ŵ_ik - m_k)ᵀ) / n_k,   n_k = Σ_i r_ik
      s² = mean over rows of Σ_k r_ik ((y - φᵀŵ_ik)² + φᵀC_ik φ)
 
 With one cluster it is the maximum-likelihood fit of a linear mixed model with random coefficients (Laird & Ware, 1982).
-Several outputs have a noise each, and one vector of weights.
+Each output has its own noise; the weights of all outputs are one vector.
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ class Expectation:
 
 
 def statistics_of(phi: np.ndarray, y: np.ndarray, mask: np.ndarray) -> Statistics:
-    """Statistics of features (tasks, n, f) and standardised targets (tasks, n, o); masked rows do not count."""
+    """Statistics of features (tasks, n, f) and standardised targets (tasks, n, o) without masked rows."""
     phi, y = phi * mask[..., None], y * mask[..., None]
     gram, cross = np.einsum("tnf,tng->tfg", phi, phi, optimize=True), np.einsum("tnf,tno->tfo", phi, y, optimize=True)
     return Statistics(gram, cross, np.square(y).sum(1), mask.sum(1))
@@ -104,13 +104,13 @@ def _expect_one(
 
 
 def _root(covariance: np.ndarray) -> np.ndarray:
-    """L with L Lᵀ = Σ, also of a singular Σ."""
+    """L with L Lᵀ = Σ, which may be singular."""
     size, vectors = np.linalg.eigh(covariance)
     return vectors * np.sqrt(np.maximum(size, 0))
 
 
 def maximize(expected: Expectation, found: Statistics, shrinkage: float) -> Prior:
-    """The M step; `shrinkage` tasks' worth of the covariance have no correlations."""
+    """The M step; a diagonal covariance has the weight of `shrinkage` tasks."""
     weights = expected.shares.sum(0)
     mean = np.einsum("tk,tkp->kp", expected.shares, expected.means) / weights[:, None]
     around = expected.means - mean[None]
@@ -148,7 +148,7 @@ def first_prior(found: Statistics, amplitudes: np.ndarray) -> Prior:
 def fit_em(
     found: Statistics, start: Prior, *, shrinkage: float = 0.0, steps: int = 200, tolerance: float = 1e-5
 ) -> Prior:
-    """EM from a start until the mean log marginal likelihood of a row gains less than `tolerance` in ten steps."""
+    """EM from initial values until the mean log likelihood of a row gains less than `tolerance` in ten steps."""
     prior, before = start, -np.inf
     for step in range(steps):
         expected = expect(prior, found)
@@ -162,7 +162,7 @@ def fit_em(
 
 
 def split_prior(prior: Prior, found: Statistics, clusters: int, seed: int, shrinkage: float) -> Prior:
-    """A start with several clusters: k-means of the tasks' weights under one."""
+    """Initial values of several clusters: k-means of the tasks' weights under one."""
     from sklearn.cluster import KMeans
 
     expected = expect(prior, found)

@@ -2,9 +2,9 @@
 
 maximise  mean over tasks of  log Σ_k π_k N(y; Φ m_k, Φ L_k L_kᵀ Φᵀ + s² I),   y of support and query together
 
-The noise has a lower bound that falls geometrically, so that clusters first part by coarse shape and then by detail; s
-itself is learned above the bound. Starts are mixtures stacked along a first axis and share their tasks; of them
-`tree.choose_start` keeps one. A task's family is never used.
+The noise has a lower bound that falls geometrically, so that clusters separate by coarse shape first and then by
+detail; s itself is learned above the bound. Starts are mixtures stacked along a first axis that share their tasks;
+`tree.choose_start` selects one. A task's family is never used.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ MEAN_STD, FACTOR_STD = 0.1, 0.33
 
 @eqx.filter_jit
 def draw_rows(tasks: TaskDraw, key: PRNGKeyArray, num_tasks: int) -> Examples:
-    """Support and query rows of so many tasks, as a batch."""
+    """Support and query rows of `num_tasks` tasks, as a batch."""
 
     def one(key: PRNGKeyArray) -> Examples:
         task = tasks.sample(key)
@@ -60,7 +60,7 @@ def draw_mixture(basis: Basis, y_dim: int, num_clusters: int, rank: int, *, key:
 def scale_to(mixture: Mixture, settings: BasisSettings, rows: Examples, *, key: PRNGKeyArray) -> Mixture:
     """The mixture with features and targets scaled to these rows (of a batch of tasks).
 
-    Targets that do not vary are scaled by their size.
+    Constant targets are scaled by their absolute value.
 
     Raises:
         InputError: If there is no row, or a value is not finite.
@@ -78,7 +78,7 @@ def scale_to(mixture: Mixture, settings: BasisSettings, rows: Examples, *, key: 
 
 @eqx.filter_jit
 def draw_starts(mixture: Mixture, num_starts: int, *, key: PRNGKeyArray) -> Mixture:
-    """Random mixtures such as this one and on its scales, stacked along a first axis."""
+    """Random mixtures of the shape and scales of this one, stacked along a first axis."""
     num_clusters, _, y_dim, rank = mixture.factor.shape
 
     def one(key: PRNGKeyArray) -> Mixture:
@@ -104,7 +104,7 @@ def bound_noise(mixture: Mixture, bound: Float[Array, ""], *, learned: bool) -> 
 
 @jax.custom_vjp
 def finite_gradient(tree: Any) -> Any:
-    """The tree itself, whose gradient is 0 where it is not finite: a start that diverges stays where it is."""
+    """The tree itself, whose gradient is 0 where it is not finite: a start that diverges is not changed."""
     return tree
 
 

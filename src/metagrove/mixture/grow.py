@@ -1,10 +1,10 @@
-"""One more cluster for tasks of none of the known ones: its prior is found in closed form, by expectation-maximisation.
+"""One more cluster for tasks of none of the known ones: its prior is fitted by expectation-maximisation.
 
 E   w_i = m + Σ Φᵀ (Φ Σ Φᵀ + s² I)⁻¹ (y_i - Φ m),   C_i = Σ - Σ Φᵀ (Φ Σ Φᵀ + s² I)⁻¹ Φ Σ
 M   m = mean w_i,   Σ = mean(C_i + (w_i - m)(w_i - m)ᵀ)
 
 from the broad prior of `mixture.novelty`, over the rows of the tasks that are of none of these clusters. L is then Σ's
-root, cut to the rank of the others. Nothing of the other clusters changes but their mass.
+root, cut to the rank of the others. Of the other clusters only the masses change.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ __all__ = ["grow_mixture", "simulate"]
 GROWTH_TASKS = 2000
 """Number of tasks among which those of none of the clusters are selected."""
 LEAST_NOVEL = 20
-"""The most novel tasks that a cluster is fitted to at least."""
+"""Minimum number of the most novel tasks that a cluster is fitted to."""
 EM_STEPS = 100
 
 
@@ -35,7 +35,7 @@ def grow_mixture(mixture: Mixture, tasks: TaskDraw, *, key: PRNGKeyArray) -> Mix
 
     Args:
         mixture: The mixture.
-        tasks: Draws tasks as they come now.
+        tasks: Draws tasks of the current mixture.
         key: Random key.
     """
     rows = draw_rows(tasks, key, GROWTH_TASKS)
@@ -72,7 +72,7 @@ def fit_prior(mixture: Mixture, rows: Examples) -> tuple[np.ndarray, np.ndarray]
 
 
 def linear_models(mixture: Mixture, rows: Examples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Each task as y = Φ vec(W) + e: Φ (t, n·o, f·o), y (t, n·o) and the covariance of e; padded rows say nothing."""
+    """Each task as y = Φ vec(W) + e: Φ (t, n·o, f·o), y (t, n·o) and Cov e; padded rows have no effect."""
     phi = np.asarray(jax.vmap(mixture.basis)(rows.x), np.float64) * np.asarray(rows.mask)[..., None]
     y = np.asarray(jax.vmap(lambda one: standardized(mixture, one))(rows.y), np.float64)
     y = y * np.asarray(rows.mask)[..., None]
@@ -86,7 +86,7 @@ def linear_models(mixture: Mixture, rows: Examples) -> tuple[np.ndarray, np.ndar
 def simulate(mixture: Mixture, rows: Examples, *, key: PRNGKeyArray) -> Examples:
     """Tasks with the inputs of these (a batch of rows) whose targets are drawn from the mixture itself.
 
-    By them a dendrogram is judged while some families are absent.
+    They replace tasks of families that are absent when a dendrogram is built.
     """
 
     def one(rows: Examples, key: PRNGKeyArray) -> Float[Array, "n o"]:

@@ -91,7 +91,7 @@ class Mixture(eqx.Module):
 
 
 class Posterior(eqx.Module):
-    """A task seen through the mixture; `mixture.predictor` makes a predictor of it."""
+    """The posterior of a task under the mixture; `mixture.predictor` makes a predictor of it."""
 
     mixture: Mixture
     probabilities: Float[Array, " k"]

@@ -1,6 +1,6 @@
 """From a flat mixture to a hierarchy: empty clusters are pruned, the others merged pair by pair.
 
-Both steps have one currency, the mean log marginal likelihood of tasks (nats a task):
+Both steps are measured by the mean log marginal likelihood of tasks (nats per task):
 
 loss of pruning k       log Σ_j π_j e^ℓ_j  -  log Σ_{j≠k} π_j / (1 - π_k) e^ℓ_j
 loss of merging a, b    log Σ_j π_j e^ℓ_j  -  log( Σ_{j≠a,b} π_j e^ℓ_j + (π_a + π_b) e^ℓ_ab )
@@ -26,7 +26,7 @@ from metagrove.mixture.prior import Mixture
 from metagrove.task import Examples
 
 PRUNE_LOSS = 0.01
-"""A cluster whose removal costs fewer nats a task is empty."""
+"""A cluster whose removal costs fewer nats per task is empty."""
 MERGED_RANK = 16
 """Largest rank of a merged prior; the directions of least variance are left out."""
 BATCH = 100
@@ -37,7 +37,7 @@ class Tree(eqx.Module):
 
     children: Int[np.ndarray, "merges 2"]
     loss: Float[np.ndarray, " merges"]
-    """Nats a task that each merge loses."""
+    """Loss of each merge in nats per task."""
     nodes: Mixture
     """Every node's prior; its logits are the logarithms of the nodes' masses."""
 
@@ -68,8 +68,8 @@ class Tree(eqx.Module):
         """Parent links between successive levels, 0 or 1 and one 1 a row, shaped (K, K²), ..., (K^{L-1}, K^L).
 
         Args:
-            levels: Nodes of each level above the leaves, falling, e.g. (4, 2, 1). A level of as many nodes as there are
-                leaves or more has the leaves themselves.
+            levels: Nodes of each level above the leaves, decreasing, e.g. (4, 2, 1). A level with at least as many
+                nodes as there are leaves consists of the leaves.
         """
         if any(upper > lower for lower, upper in itertools.pairwise(levels)):
             raise InputError(f"levels of a tree must not grow towards the root, got {levels}")
@@ -144,8 +144,8 @@ def prune(mixture: Mixture, rows: Examples, *, max_loss: float = PRUNE_LOSS) -> 
 
     Args:
         mixture: A fitted mixture.
-        rows: Tasks to judge by, a batch of rows.
-        max_loss: Nats a task.
+        rows: Tasks whose likelihood is measured, a batch of rows.
+        max_loss: Nats per task.
     """
     log_mass = log_masses(mixture)
     joint = evidence_matrix(mixture, rows) + log_mass
@@ -168,7 +168,7 @@ def merge_clusters(mixture: Mixture, rows: Examples) -> Tree:
 
     Args:
         mixture: A fitted mixture, pruned.
-        rows: Tasks to judge by, a batch of rows.
+        rows: Tasks whose likelihood is measured, a batch of rows.
     """
     nodes = _widen(mixture)
     evidence, log_mass = evidence_matrix(nodes, rows), log_masses(mixture)
@@ -199,7 +199,7 @@ def _loss(
     pair: tuple[int, int],
     merged: np.ndarray,
 ) -> float:
-    """Nats a task lost by merging the pair; see the module's docstring."""
+    """Nats per task that are lost by merging the pair; see the module's docstring."""
     others = [k for k in left if k not in pair]
     terms = np.column_stack([evidence[:, others] + log_mass[others], merged + np.logaddexp(*log_mass[list(pair)])])
     return float((whole - np.logaddexp.reduce(terms, axis=1)).mean())
@@ -245,7 +245,7 @@ def _widen(mixture: Mixture) -> Mixture:
 
 
 def chain(mixture: Mixture) -> Tree:
-    """A dendrogram by number, in the shapes of one that is found: each merge adds the next cluster."""
+    """A dendrogram with the shapes of a fitted one, in which each merge adds the next cluster."""
     num = mixture.num_clusters
     children = np.asarray([(num + merge - 1 if merge else 0, merge + 1) for merge in range(num - 1)], int)
     nodes = _widen(mixture)

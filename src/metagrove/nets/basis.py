@@ -24,7 +24,7 @@ from metagrove.errors import InputError
 
 BasisName = Literal["linear", "chebyshev", "spline", "learned"]
 TINY = 1e-12
-"""Smallest scale of an input relative to its size: one that does not vary is left unscaled."""
+"""Smallest relative scale of an input; a constant input is not scaled."""
 
 
 class Basis(eqx.Module):
@@ -39,16 +39,16 @@ class Basis(eqx.Module):
 
     @abc.abstractmethod
     def amplitudes(self) -> np.ndarray:
-        """Return the expected magnitude of the coefficient of each feature, (f,), which scales a random start."""
+        """Return the expected magnitude of the coefficient of each feature, (f,), which scales initial values."""
 
     def redraw(self, key: PRNGKeyArray) -> "Basis":
-        """The same features with what is random about them drawn anew."""
+        """The same features with their random parts drawn again."""
         del key
         return self
 
     @property
     def num_features(self) -> int:
-        """f, the constant counted."""
+        """f, including the constant."""
         return len(self.amplitudes())
 
     def unit(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -76,7 +76,7 @@ class LinearBasis(Basis):
 
 
 class ChebyshevBasis(Basis):
-    """T₀, T₁, ..., T_degree of each input brought to [-1, 1]; beyond the training range it stays at the end's value.
+    """T₀, T₁, ..., T_degree of each input brought to [-1, 1]; inputs are clipped to the training range.
 
     T_{j+1}(z) = 2 z T_j(z) - T_{j-1}(z)
     """
@@ -168,7 +168,7 @@ class BasisSettings:
     hidden: tuple[int, ...] = (64, 64)
     """Hidden units of the learned features' net."""
     features: int = 15
-    """Number of learned features, the constant not counted."""
+    """Number of learned features, without the constant."""
 
     def validation_errors(self) -> list[str]:
         """List the problems of the settings, one line each."""
@@ -181,11 +181,11 @@ class BasisSettings:
         )
 
     def __call__(self, rows: Float[np.ndarray, "n d"], *, key: PRNGKeyArray) -> Basis:
-        """The module for inputs like these rows.
+        """Make the module for the range of these rows.
 
         Args:
             rows: Inputs of training tasks, one row each.
-            key: Decides the first weights of learned features.
+            key: Random key of the initial weights of learned features.
 
         Raises:
             InputError: If there is no row, or a value is not finite.
@@ -242,17 +242,17 @@ BASES = {"linear": make_linear, "chebyshev": make_chebyshev, "spline": make_spli
 
 
 def as_arrays(*values: np.ndarray) -> tuple[Array, ...]:
-    """In the default precision of JAX."""
+    """Convert arrays to the default precision of JAX."""
     return tuple(jnp.asarray(value, float) for value in values)
 
 
 def nonzero(scale: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """1 where an input does not vary."""
+    """The scale, or 1 for a constant input."""
     return np.where(scale > TINY * np.abs(rows).max(0), scale, 1.0)
 
 
 def spline_knots(column: np.ndarray, num: int) -> np.ndarray:
-    """`num` ascending places, from the least value to the largest."""
+    """`num` ascending knots from the smallest value to the largest."""
     knots = np.quantile(column, np.linspace(0, 1, num))
     low, high = (knots[0], knots[-1]) if knots[-1] > knots[0] else (knots[0] - 1, knots[0] + 1)
     least_gap = 1e-3 * (high - low)
@@ -260,7 +260,7 @@ def spline_knots(column: np.ndarray, num: int) -> np.ndarray:
 
 
 def orthonormalizer(terms: np.ndarray) -> np.ndarray:
-    """T with terms T of covariance I, upper triangular; directions that the rows do not have are left out."""
+    """T with terms T of covariance I, upper triangular; directions without variance in the rows are left out."""
     covariance = terms.T @ terms / len(terms)
     size = np.diag(covariance)
     ridge = np.diag(1e-9 * size + 1e-9 * (size == 0).any())

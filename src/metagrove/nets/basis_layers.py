@@ -60,13 +60,13 @@ def _(basis: ChebyshevBasis) -> FeatureLayers:
 def _(basis: SplineBasis) -> FeatureLayers:
     num_inputs, num_knots = basis.knots.shape
     columns = block_diag(*[jnp.full((1, num_knots), 1 / scale) for scale in basis.scale])
-    places = -(basis.shift / basis.scale)[:, None] - basis.knots
+    biases = -(basis.shift / basis.scale)[:, None] - basis.knots
     linear = block_diag(*[jnp.eye(num_knots, num_knots - 1).at[:, 1:].set(0)] * num_inputs)
     cubes = block_diag(*[_spline_cubes(basis.knots[i]) for i in range(num_inputs)])
     offset = basis.center.at[:, 0].add(-basis.knots[:, 0])
     orthonormal = block_diag(*basis.orthonormal)
     matrix = jnp.concatenate([linear, cubes]) @ orthonormal
-    return FeatureLayers(((columns, places.ravel()),), ("cubes",), matrix, -offset.ravel() @ orthonormal)
+    return FeatureLayers(((columns, biases.ravel()),), ("cubes",), matrix, -offset.ravel() @ orthonormal)
 
 
 def _spline_cubes(knots: Float[Array, " k"]) -> Float[Array, "k j"]:

@@ -27,7 +27,7 @@ __all__ = ["EPSILON", "Conv4", "Conv4Net", "affine", "convolve"]
 
 EPSILON = 1e-3
 Normalisation = tuple[Float[Array, " _"], Float[Array, " _"]]
-"""A block's scale and shift of each channel: the bias is in the shift."""
+"""Scale and shift of each channel of a block; the shift includes the bias."""
 
 
 class Conv4(eqx.Module):
@@ -93,7 +93,8 @@ class Conv4(eqx.Module):
     ) -> Float[Array, "n _ _ c"]:
         """Normalise, pool and apply the activation.
 
-        A positive scale and a shift change no order: without a hook it pools first, which leaves a quarter.
+        A positive scale and a shift preserve the order, so without a hook it pools first, which leaves a quarter of the
+        values.
         """
         if after_layer is None:
             return activation(affine(max_pool(values), *normalisation), self.softplus)
@@ -110,8 +111,7 @@ class Conv4(eqx.Module):
         """Normalisation by the support set's statistics is multiplied into each block's kernel and bias."""
         if self.context is None:
             raise InputError(
-                "a net that normalises by the images it is asked for has no plain layers: adapt with "
-                'statistics="support"'
+                'a net that normalises by its query images has no plain layers: adapt with statistics="support"'
             )
         require_relu(self.softplus)
         _, of_support = self.blocks(self.context.x, self.context.mask, after_layer)
@@ -148,8 +148,8 @@ def convolve(
 ) -> tuple[Float[Array, "n h w o"], Float[Array, " o"], Float[Array, " o"]]:
     """x * w, and the mean and variance of each of its channels over the images where `mask` holds.
 
-    Where x are pixels, nothing of them is adapted: the mean m and covariance C of their 3×3 neighbourhoods are
-    constants, and those of x * w are mᵀw and wᵀCw, without another pass over the values.
+    Pixels do not depend on adapted parameters: the mean m and covariance C of their 3×3 neighbourhoods are constants,
+    and those of x * w are mᵀw and wᵀCw, without another pass over the values.
     """
     num_values = x.shape[1] * x.shape[2]
     weight = mask / (jnp.maximum(mask.sum(), 1) * num_values)
@@ -169,7 +169,7 @@ def convolve(
 
 
 def affine(x: Float[Array, "n h w c"], scale: Float[Array, " c"], shift: Float[Array, " c"]) -> Float[Array, "n h w c"]:
-    """Each channel times its scale and plus its shift."""
+    """Scale and shift each channel."""
     return x * scale[None, None, None] + shift[None, None, None]
 
 
@@ -197,9 +197,9 @@ class Conv4Net:
         Returns:
             A message for each setting that cannot be used.
         """
-        wrong = [] if self.softplus >= 0 else [f"softplus must not be negative, got {self.softplus}"]
+        errors = [] if self.softplus >= 0 else [f"softplus must not be negative, got {self.softplus}"]
         wide = [f"widths must be positive numbers, got {self.widths}"] if any(n < 1 for n in self.widths) else []
-        return check_at_least_one(self, "filters", "blocks") + wrong + wide
+        return check_at_least_one(self, "filters", "blocks") + errors + wide
 
     def __call__(self, spec: Spec, *, key: PRNGKeyArray) -> Conv4:
         if len(spec.x_shape) != 3:

@@ -1,11 +1,11 @@
-"""A base net with what adapting it needs beside its weights: options that any gradient-based learner can take.
+"""A base net with further meta-parameters of its adaptation: options of any gradient-based learner.
 
 - a last layer that is set from the class prototypes of each task's support set, with a learned scale s
   (`nets.prototypes`), in place of a learned one;
 - attention among these prototypes;
 - a learned factor of the inner learning rate for each layer (Antoniou et al. 2019).
 
-They are meta-parameters: the outer loop trains them, a gate may tailor them, and inner steps leave them unchanged.
+They are meta-parameters: the outer loop trains them, a gate may modulate them, and inner steps leave them unchanged.
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -25,7 +25,7 @@ OWNED = ("film", "rates", "scale", "attention")
 """The groups of `small_parameters`."""
 
 FIRST_SHARPNESS = 6.0
-"""First scale s of a prototype head times the number of features: logits are so many mean squared distances."""
+"""First scale s of a prototype head times the number of features: the scale of mean squared distances in the logits."""
 
 
 class FewShotNet(eqx.Module):
@@ -99,7 +99,7 @@ class StartsHead(Protocol):
     """A net, or what wraps one, whose last layer may depend on the support set."""
 
     def start_head(self, support: Examples, after_layer: AfterLayer | None = None) -> Any:
-        """The net as inner steps on this support set begin with."""
+        """The net with which inner steps on this support set begin."""
         ...
 
     def rates(self) -> Any:
@@ -108,7 +108,7 @@ class StartsHead(Protocol):
 
 
 def start_head(net: Any, support: Examples, after_layer: AfterLayer | None = None) -> Any:
-    """The net as inner steps on a support set begin with: any net without such an option is as it was."""
+    """The net with which inner steps on a support set begin; a net without such an option is unchanged."""
     return net.start_head(support, after_layer) if isinstance(net, StartsHead) else net
 
 

@@ -39,7 +39,7 @@ def kronecker_factors(
         x: Inputs.
         mask: False for padded rows.
         log_likelihood: Maps the net's predictions to log p(yᵢ | xᵢ) of each row, its targets drawn from the model.
-        positions: Estimate Ω of a convolution from about so many positions of each image, on a grid; 0 for all.
+        positions: Number of positions of each image, on a grid, from which Ω of a convolution is estimated; 0 for all.
 
     Returns:
         The factors of each layer.
@@ -62,7 +62,7 @@ def kronecker_factors(
 
 
 def layer_inputs(x: Float[Array, "n ..."], values: dict[int, Array]) -> list[Array]:
-    """The input of each layer: x, then what the layer before puts out, through pooling (of images) and ReLU."""
+    """The input of each layer: x, then the output of the layer before, after pooling (of images) and ReLU."""
     inputs = [x]
     for layer in range(len(values) - 1):
         before = values[layer]

@@ -27,7 +27,7 @@ def activation(x: Float[Array, "..."], sharpness: float) -> Float[Array, "..."]:
 
 
 def require_relu(sharpness: float) -> None:
-    """Raise an InputError for plain layers of a net with another activation than theirs."""
+    """Raise an InputError if a net with another activation than ReLU is written as plain layers."""
     if sharpness:
         raise InputError("plain layers have ReLU between them: train with --softplus 0 to export")
 

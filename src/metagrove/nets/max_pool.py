@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 
 Full = Float[Array, "n h w c"]
 Pooled = Float[Array, "n p q c"]
-Place = Float[Array, "n p q c"]
-"""Position 0 to 3 in the order of `quarters`; as floats, since a CPU compares numbers of equal width fastest."""
+Position = Float[Array, "n p q c"]
+"""Position 0 to 3 in the order of `quarters`; floats, since a CPU compares numbers of equal width fastest."""
 
 
 def max_pool(x: Full) -> Pooled:
@@ -27,18 +27,18 @@ def _even_max_pool(x: Full) -> Pooled:
 
 
 @jax.custom_vjp
-def gather(x: Full, place: Place) -> Pooled:
+def gather(x: Full, position: Position) -> Pooled:
     """Select one value of each 2×2 window."""
     a, b, c, d = quarters(x)
-    return jnp.where(place < 2, jnp.where(place == 0, a, b), jnp.where(place == 2, c, d))
+    return jnp.where(position < 2, jnp.where(position == 0, a, b), jnp.where(position == 2, c, d))
 
 
 @jax.custom_vjp
-def scatter(pooled: Pooled, place: Place) -> Full:
+def scatter(pooled: Pooled, position: Position) -> Full:
     """Write each pooled value to its position in the 2×2 window, and 0 to the other three."""
     n, height, width, channels = pooled.shape
-    order = jnp.arange(4, dtype=place.dtype).reshape(1, 1, 2, 1, 2, 1)
-    blocks = jnp.where(place[:, :, None, :, None] == order, pooled[:, :, None, :, None], 0)
+    order = jnp.arange(4, dtype=position.dtype).reshape(1, 1, 2, 1, 2, 1)
+    blocks = jnp.where(position[:, :, None, :, None] == order, pooled[:, :, None, :, None], 0)
     return blocks.reshape(n, 2 * height, 2 * width, channels)
 
 
@@ -49,7 +49,7 @@ def quarters(x: Full) -> list[Pooled]:
     return [blocks[:, :, i, :, j] for i in (0, 1) for j in (0, 1)]
 
 
-def window_argmax(x: Full) -> Place:
+def window_argmax(x: Full) -> Position:
     """Compute the position of the maximum of each 2×2 window, which has no derivative.
 
     The four values are compared with each other and not with their maximum: compiled code may compute x twice with
@@ -63,9 +63,13 @@ def window_argmax(x: Full) -> Place:
 # The barrier prevents XLA from recomputing the pooling wherever pooled values are used.
 _even_max_pool.defvjp(
     lambda x: jax.lax.optimization_barrier((_even_max_pool(x), window_argmax(x))),
-    lambda place, dp: (scatter(dp, place),),
+    lambda position, dp: (scatter(dp, position),),
 )
-gather.defvjp(lambda x, place: (gather(x, place), place), lambda place, dp: (scatter(dp, place), jnp.zeros_like(place)))
+gather.defvjp(
+    lambda x, position: (gather(x, position), position),
+    lambda position, dp: (scatter(dp, position), jnp.zeros_like(position)),
+)
 scatter.defvjp(
-    lambda p, place: (scatter(p, place), place), lambda place, dx: (gather(dx, place), jnp.zeros_like(place))
+    lambda p, position: (scatter(p, position), position),
+    lambda position, dx: (gather(dx, position), jnp.zeros_like(position)),
 )

@@ -63,7 +63,7 @@ class MLP(eqx.Module):
         return x
 
     def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
-        """The layers as they are; without a head, those below it."""
+        """The layers; without a head, those below it."""
         del after_layer  # no statistics depend on it
         require_relu(self.softplus)
         both = zip(self.weights, self.biases, strict=True)

@@ -53,17 +53,17 @@ class Modulated(eqx.Module):
 
     def start_head(self, support: Examples, after_layer: AfterLayer | None = None) -> "Modulated":
         """The last layer is set from features of the modulated layers."""
-        del after_layer  # what wraps a net this deep is not wrapped again
+        del after_layer  # this wrapper is not nested
         return eqx.tree_at(lambda net: net.net, self, start_head(self.net, support, self.modulate))
 
     def rates(self) -> "Modulated | None":
-        """Those of the net."""
+        """The factors of the net."""
         rates = learning_rates(self.net)
         return None if rates is None else eqx.tree_at(lambda net: net.net, self, rates)
 
     def as_layers(self, after_layer: AfterLayer | None = None) -> PlainLayers:
         """A code scales and shifts each unit: (x W + b) ∘ s + t = x (W ∘ s) + (b ∘ s + t)."""
-        del after_layer  # what wraps a net this deep is not wrapped again
+        del after_layer  # this wrapper is not nested
         plain = plain_layers(self.net, self.modulate)
         *hidden, head = plain.layers
         layers = []

@@ -19,19 +19,19 @@ def row_orders(
 ) -> Int[Array, "p n"]:
     """Orders in which to read the rows of a support set; unmasked rows come first in each.
 
-    With a key there is one order, random or sorted. Without a key the orders do not depend on that of the support: the
-    sorted rows, or if training uses random orders, `num_permutations` fixed permutations of them, to be averaged over.
+    With a key there is one order, random or sorted. Without a key the orders do not depend on that of the support set:
+    the sorted rows, or if training uses random orders, `num_permutations` fixed permutations of them, to be averaged.
     """
     if order == "sorted":
-        return sorted_places(support)[None]
+        return sorted_order(support)[None]
     if key is not None:
-        return permuted_places(support.mask, key)[None]
-    in_order = sorted_places(support)
+        return permuted_order(support.mask, key)[None]
+    in_order = sorted_order(support)
     keys = jax.random.split(jax.random.key(0), num_permutations)
-    return in_order[jax.vmap(permuted_places, in_axes=(None, 0))(support.mask[in_order], keys)]
+    return in_order[jax.vmap(permuted_order, in_axes=(None, 0))(support.mask[in_order], keys)]
 
 
-def sorted_places(support: Examples) -> Int[Array, " n"]:
+def sorted_order(support: Examples) -> Int[Array, " n"]:
     """Return the sorting permutation: unmasked rows first, by x and then y; images by y and projections of x."""
     x = support.x.reshape(len(support.x), -1)
     if support.x.ndim > 2:
@@ -42,7 +42,7 @@ def sorted_places(support: Examples) -> Int[Array, " n"]:
     return jnp.lexsort([*columns.T[::-1], ~support.mask])
 
 
-def permuted_places(mask: Bool[Array, " n"], key: PRNGKeyArray) -> Int[Array, " n"]:
+def permuted_order(mask: Bool[Array, " n"], key: PRNGKeyArray) -> Int[Array, " n"]:
     """Draw a permutation with unmasked rows first, which does not depend on the amount of padding."""
     draw = jax.vmap(lambda row: jax.random.uniform(jax.random.fold_in(key, row)))
     return jnp.argsort(draw(jnp.arange(mask.shape[0])) + ~mask)

@@ -1,7 +1,7 @@
 """Optional interfaces of a predictor, or of a net in it; `serve` and `evaluation` rely on no others.
 
-- `bind_support`: it normalises by statistics of a set, and says how it takes those of a support set;
-- `std`: it knows the standard deviation of its predictions;
+- `bind_support`: it normalises by statistics of a set, and can use those of a support set;
+- `std`: it provides the standard deviation of its predictions;
 - `as_layers`: it can be written as plain layers x W + b, for use without this package.
 
 A user's own net has a capability as soon as it has the method.
@@ -18,7 +18,7 @@ from metagrove.nets.layers import AfterLayer
 from metagrove.task import Examples
 
 Statistics = Literal["support", "query"]
-"""Whose statistics normalise a prediction: the support set's, or those of the set that is asked for (transductive)."""
+"""Whose statistics normalise a prediction: the support set's, or those of the query set (transductive)."""
 STATISTICS: tuple[Statistics, ...] = ("support", "query")
 
 Layer = tuple[Float[Array, "..."], Float[Array, "..."]]
@@ -30,15 +30,15 @@ class PlainLayers(eqx.Module):
 
     layers: tuple[Layer, ...]
     classifies: bool = eqx.field(static=True)
-    """The last layer's values go through a log-softmax."""
+    """Whether a log-softmax follows the last layer."""
     members: int = eqx.field(static=True, default=0)
-    """If set, every array has a first axis of so many nets, whose predictions are averaged."""
+    """Number of nets, if the first axis of every array is over nets whose predictions are averaged."""
     noise_variance: Float[Array, ""] | float = 0.0
-    """Added to the variance between members to give that of a new value."""
+    """Variance of the noise, which is added to the variance between members."""
     activations: tuple[str, ...] = eqx.field(static=True, default=())
     """What follows each layer but the last, if it is not ReLU: silu, angle, cos or cubes (docs/export.md)."""
     std: Layer | None = None
-    """A layer in place of the last: the sum of squares of its values, a row of outputs each, is a variance."""
+    """A layer in place of the last, whose values, squared and summed over rows of outputs, are the variance."""
     noise: Float[Array, " o"] | None = None
     """Standard deviation whose square is added to it, for each output."""
 
@@ -59,7 +59,7 @@ class BindsSupport(Protocol):
 
 @runtime_checkable
 class HasStd(Protocol):
-    """A predictor that knows how uncertain it is."""
+    """A predictor with a standard deviation."""
 
     def std(self, x: Float[Array, "n ..."], mask: Bool[Array, " n"] | None = None) -> Float[Array, "n y"]:
         """Standard deviation of each prediction."""
@@ -77,13 +77,13 @@ class HasLayers(Protocol):
             after_layer: What replaces each layer's values before activation, for statistics that depend on it.
 
         Raises:
-            InputError: if it cannot be written so.
+            InputError: If it cannot be written as plain layers.
         """
         ...
 
 
 def bind_support(predictor: Any, support: Examples, statistics: Statistics | None = None) -> Any:
-    """The predictor with every net in it that normalises by a set told its support set, and whose statistics to use."""
+    """Bind the support set, and the statistics to use, to every net in the predictor that normalises by a set."""
 
     def binds(part: Any) -> bool:
         return isinstance(part, BindsSupport)
@@ -95,7 +95,7 @@ def bind_support(predictor: Any, support: Examples, statistics: Statistics | Non
 
 
 def plain_layers(predictor: Any, after_layer: AfterLayer | None = None) -> PlainLayers:
-    """`predictor.as_layers`, refused in words where there is none."""
+    """`predictor.as_layers`, or an InputError if there is none."""
     if not isinstance(predictor, HasLayers):
         raise no_layers(predictor)
     return predictor.as_layers(after_layer)
@@ -105,5 +105,5 @@ def no_layers(predictor: Any) -> InputError:
     """Return the error for a predictor that has no plain layers."""
     return InputError(
         f"{type(predictor).__name__} cannot be written as plain layers: export serves the package's nets for tables, "
-        "and Conv4 by methods whose answer is that of one net, or ProtoNet's"
+        "and Conv4 of methods that predict with one net, or ProtoNet's"
     )

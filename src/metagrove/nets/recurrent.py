@@ -18,7 +18,7 @@ State = tuple[Array, ...]
 
 
 Summary = Literal["mean", "last"]
-"""What of the encoder is the task embedding: the mean of its outputs, or its last one."""
+"""The task embedding: the mean of the encoder's outputs, or the last one."""
 
 
 class RecurrentAggregator(eqx.Module):

@@ -30,7 +30,7 @@ def choose_clusters(
         config: The config of the run.
         candidates: Tuples of cluster numbers.
         note: Called with a line about each candidate.
-        workers: Number of candidates trained at a time; several in processes of their own.
+        workers: Number of candidates trained at a time; several run in separate processes.
 
     Returns:
         The config with the selected clusters, or None if training was interrupted.
@@ -67,11 +67,11 @@ def brief_config(config: Config, clusters: tuple[int, ...], steps: int) -> Confi
 def brief_scores(configs: dict[tuple[int, ...], Config], workers: int) -> dict[tuple[int, ...], np.ndarray] | None:
     """Train each candidate briefly and score every validation task; return None if training was interrupted."""
     with tempfile.TemporaryDirectory() as folder:
-        places = {clusters: Path(folder) / "-".join(map(str, clusters)) for clusters in configs}
-        trainings = [Training(f"clusters {clusters}", configs[clusters], places[clusters]) for clusters in configs]
+        folders = {clusters: Path(folder) / "-".join(map(str, clusters)) for clusters in configs}
+        trainings = [Training(f"clusters {clusters}", configs[clusters], folders[clusters]) for clusters in configs]
         if not train_all(trainings, workers):
             return None
-        return {clusters: scores_of(load(place)) for clusters, place in places.items()}
+        return {clusters: scores_of(load(path)) for clusters, path in folders.items()}
 
 
 def scores_of(run: Run) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Trainings on own data: one after another in this process, or side by side in processes of their own."""
+"""Trainings on own data: one after another in this process, or in parallel in separate processes."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from metagrove.workers.pool import LocalPool, run_jobs
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """A config to train into a folder, resumed if it was begun."""
+    """A config to train into a folder; a training that was started is resumed."""
 
     label: str
     config: Config
     folder: Path
     command: str = "metagrove train own"
-    """What is recorded as the command that made the run."""
+    """The command to record in the provenance of the run."""
 
 
 def train_all(trainings: Sequence[Training], workers: int) -> bool:

@@ -1,15 +1,15 @@
-"""Numbers in tables: mean squared errors from 4 down to .00001 stand in one column."""
+"""Formatting of numbers in tables, where one column has mean squared errors from 4 down to .00001."""
 
 __all__ = ["decimals", "error", "with_ci"]
 
 
 def decimals(value: float) -> int:
-    """Number of decimals that an error is shown with: three, four below .1, six below .001."""
+    """Number of decimals of a formatted error: three, four below .1, six below .001."""
     return 3 if abs(value) >= 0.1 else 4 if abs(value) >= 1e-3 else 6
 
 
 def error(value: float) -> str:
-    """Format an error, never in powers of ten."""
+    """Format an error, without an exponent."""
     return f"{value:.{decimals(value)}f}"
 
 

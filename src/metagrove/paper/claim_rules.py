@@ -29,14 +29,14 @@ class Finding:
 
 
 def rows_of(results: Path, file: str) -> dict[str, RowResult]:
-    """The rows of a result by label; none if there is no such file."""
+    """The rows of a result by label; empty if there is no such file."""
     path = results / f"{file}.json"
     rows = read_experiment(path).rows if path.exists() else []
     return {row.label: row for row in rows}
 
 
 def named(rows: dict[str, RowResult], label: str) -> RowResult | None:
-    """The row of that label; `NAME*REST` also matches what stands between, e.g. a number of meta-steps."""
+    """The row with a label, in which `*` matches any text, e.g. a number of meta-steps."""
     start, star, end = label.partition("*")
     return next(
         (row for key, row in rows.items() if key == label or (star and key.startswith(start) and key.endswith(end))),
@@ -45,7 +45,7 @@ def named(rows: dict[str, RowResult], label: str) -> RowResult | None:
 
 
 def described(row: RowResult, digits: int) -> str:
-    """A row's score: over seeds if there are several, else of the one seed with its interval over tasks."""
+    """Format the score of a row: over seeds if there are several, else with its interval over tasks."""
     one = row.chosen.evaluation
     if len(row.seeds) > 1:
         return f"{row.mean_over_seeds:.{digits}f} ± {row.sd_over_seeds:.{digits}f} ({len(row.seeds)} seeds)"
@@ -55,14 +55,14 @@ def described(row: RowResult, digits: int) -> str:
 def beats(first: RowResult, second: RowResult) -> float:
     """Whether the first is better than the second: 1 by more than the interval of the difference, ½ by less, else 0."""
     metric = first.chosen.evaluation.metric
-    found = difference_over_seeds(Seeds.of(first), Seeds.of(second))
-    gain = found.difference * (1 if metric == "accuracy" else -1)
-    interval = found.ci95 if found.ci95 is not None else interval_over_tasks(first, second)
+    over_seeds = difference_over_seeds(Seeds.of(first), Seeds.of(second))
+    gain = over_seeds.difference * (1 if metric == "accuracy" else -1)
+    interval = over_seeds.ci95 if over_seeds.ci95 is not None else interval_over_tasks(first, second)
     return 1.0 if gain > interval else 0.5 if gain > 0 else 0.0
 
 
 def interval_over_tasks(first: RowResult, second: RowResult) -> float:
-    """The interval of the difference of two runs: paired where the scores of tasks are stored, else of both apart."""
+    """The interval of the difference of two runs: paired if both have the scores of the same tasks, else unpaired."""
     one, other = first.chosen, second.chosen
     if (
         one.scores
@@ -91,7 +91,7 @@ def order(file: str, best: str, others: Sequence[str], digits: int = 3) -> Calla
 
 
 def comparable(file: str, first: str, second: str, digits: int = 2) -> Callable[[Path], Finding]:
-    """The rule of a claim that two rows are alike: neither is better than the other."""
+    """The rule of a claim that two rows are comparable: neither is better than the other."""
 
     def find(results: Path) -> Finding:
         rows = rows_of(results, file)
@@ -105,7 +105,7 @@ def comparable(file: str, first: str, second: str, digits: int = 2) -> Callable[
 
 
 def share_verdict(met: Sequence[float | bool]) -> str:
-    """Holds if all are met, is not reproduced if none is, and else holds in part; ½ is an order within the interval."""
+    """The verdict on the pairs of a claim: 1 if a pair meets it, ½ if only within the interval, 0 if not."""
     if min(met) == 1:
         return "holds"
     if max(met) == 0:
@@ -124,11 +124,11 @@ def clusters_agree(file: str, labels: Sequence[str], least: float = 0.5) -> Call
     def find(results: Path) -> Finding:
         rows = {label: row for label, row in rows_of(results, file).items() if label in labels}
         values = {label: [one.evaluation.clustering for one in row.seeds] for label, row in rows.items()}
-        nmi = {label: [one.nmi for one in found if one] for label, found in values.items()}
+        nmi = {label: [one.nmi for one in measured if one] for label, measured in values.items()}
         if not nmi:
             return Finding("–", UNTRAINED)
-        texts = [f"{short(label)} NMI {', '.join(f'{v:.2f}' for v in them)}" for label, them in nmi.items()]
-        return Finding("; ".join(texts), share_verdict([min(them) >= least for them in nmi.values() if them]))
+        texts = [f"{short(label)} NMI {', '.join(f'{v:.2f}' for v in seeds)}" for label, seeds in nmi.items()]
+        return Finding("; ".join(texts), share_verdict([min(seeds) >= least for seeds in nmi.values() if seeds]))
 
     return find
 
@@ -141,9 +141,9 @@ def held_out(results: Path) -> Finding:
     known = {(name, one): rows.get(f"{name}, {one}") for name in names for one in datasets}
     if any(row is None for row in known.values()):
         return Finding("–", UNTRAINED)
-    whole = {key: row for key, row in known.items() if row is not None}
-    means = {name: sum(whole[name, one].chosen.evaluation.value for one in datasets) / len(datasets) for name in names}
-    met = [beats(whole["HSML", one], whole[name, one]) for name in names[1:] for one in datasets]
+    found = {key: row for key, row in known.items() if row is not None}
+    means = {name: sum(found[name, one].chosen.evaluation.value for one in datasets) / len(datasets) for name in names}
+    met = [beats(found["HSML", one], found[name, one]) for name in names[1:] for one in datasets]
     return Finding("; ".join(f"{name} {value:.2f}" for name, value in means.items()), share_verdict(met))
 
 

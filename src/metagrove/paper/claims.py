@@ -1,4 +1,4 @@
-"""The paper's claims beside what is measured here, each with the rule of its verdict (`claim_rules`)."""
+"""The paper's claims and the measurements here, each with the rule of its verdict (`claim_rules`)."""
 
 import dataclasses
 from collections.abc import Callable
@@ -124,7 +124,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "images",
         "figures 5, 6, app. J",
-        "Each dataset activates a cluster of its own.",
+        "Each dataset activates its own cluster.",
         "heat maps, t-SNE",
         f"table2 {IMAGES}",
         clusters_agree("table2-studies-32", ["HSML, 1-shot"]),
@@ -140,7 +140,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "images",
         "table 3, app. F",
-        "Clusters (2, 2, 1) are too few: (4, 2, 1) is better.",
+        "(2, 2, 1) clusters are too few: (4, 2, 1) is better.",
         "49.35; 47.65",
         f"cluster-numbers-images {IMAGES}",
         order("cluster-numbers-images-studies-32", "HSML (4, 2, 1)", ["HSML (2, 2, 1)"], 2),
@@ -164,7 +164,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "images",
         "app. H",
-        "The whole is better than with a part removed or replaced (all but FiLM, which is comparable).",
+        "HSML is better than its ablations (all but FiLM, which is comparable).",
         "49.35; 43.18 to 48.07",
         f"ablations-images {IMAGES}",
         order(
@@ -184,7 +184,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "images",
         "app. H, A4b",
-        "FiLM in place of the gate is comparable with the whole.",
+        "FiLM in place of the gate is comparable with HSML.",
         "49.25; 49.35",
         f"ablations-images {IMAGES}",
         comparable("ablations-images-studies-32", "A4b, FiLM instead of the gate", "HSML"),
@@ -216,7 +216,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "theory",
         "theorem 1",
-        "A smaller term of the bound goes with a smaller gap, task by task.",
+        "Over tasks, the gap is correlated with the term of the bound.",
         "implied",
         "theory",
         bound_and_gap,
@@ -224,7 +224,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "theory",
         "section 5, app. A",
-        "A gate exists that does at least what a gradient step does.",
+        "A gate exists that is at least as good as a gradient step.",
         "a construction",
         "theory",
         gate_exists,

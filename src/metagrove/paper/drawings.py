@@ -1,6 +1,6 @@
-"""Drawings for the documents: what the paper's figures 1 and 2 explain, and the figure of the theory study.
+"""Drawings for the documents: schemes like the paper's figures 1 and 2, and the figure of the theory study.
 
-Every length in a drawing is in units of the axes; nothing in figures 1 and 2 is measured.
+Lengths are in units of the axes; figures 1 and 2 show no measurements.
 """
 
 import itertools

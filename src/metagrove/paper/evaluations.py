@@ -24,18 +24,18 @@ from metagrove.training.validate import validate
 
 PAPER_TASKS = 4_000
 SHOWN_STEPS = 10
-"""Inner steps that a result shows at least."""
+"""Minimum number of inner steps after which a result has scores."""
 IMAGE_HIERARCHY_TASKS = 400
-"""Test tasks on images by which a hierarchy is measured: each is adapted to twice."""
+"""Maximum number of test tasks on images for the measures of a hierarchy, which adapt twice to each."""
 
 
-def evaluate_rows(rows: list[Row], place: ExperimentContext) -> list[RowResult]:
+def evaluate_rows(rows: list[Row], context: ExperimentContext) -> list[RowResult]:
     """Evaluate all seeds of all rows; return their scores, mean and std, and the search records."""
     references = References()
     results = []
     for row in rows:
         print(f"evaluating {row.label}", file=sys.stderr)
-        seeds = [evaluate_seed(row, seed, place, references) for seed in row.seeds]
+        seeds = [evaluate_seed(row, seed, context, references) for seed in row.seeds]
         values = [one.evaluation.value for one in seeds]
         result = RowResult(
             label=row.label,
@@ -43,32 +43,32 @@ def evaluate_rows(rows: list[Row], place: ExperimentContext) -> list[RowResult]:
             paper=row.paper,
             mean_over_seeds=statistics.fmean(values),
             sd_over_seeds=statistics.stdev(values) if len(values) > 1 else None,
-            search=search_record(row, place),
+            search=search_record(row, context),
             seeds=seeds,
         )
         results.append(result)
     return results
 
 
-def evaluate_seed(row: Row, seed: int, place: ExperimentContext, references: "References") -> SeedResult:
+def evaluate_seed(row: Row, seed: int, context: ExperimentContext, references: "References") -> SeedResult:
     """Evaluate one run on many tasks and, as in the paper, on the first 4,000 of them."""
-    _, folder, _ = run_of(row, seed, place)
+    _, folder, _ = run_of(row, seed, context)
     stored, last, records = files.read_json(folder / "run.json"), last_of(folder), folders.read_metrics(folder)
-    run, scores = scored(load(folder), row, place)
+    run, scores = scored(load(folder), row, context)
     families, step = run.config.source.family_names, run.inner_steps
     by_step, family = scores.by_step[:PAPER_TASKS], scores.family[:PAPER_TASKS]
     few = dataclasses.replace(scores, by_step=by_step, family=family, shares=None)
     return SeedResult(
         seed=seed,
-        test_seed=place.experiment.test_seed,
+        test_seed=context.experiment.test_seed,
         evaluation=summarize(scores, families, step=step, metric=run.metric),
         evaluation_4000=summarize(few, families, step=step, metric=run.metric),
         median=float(np.median(scores.after(step))),
         paired_difference=references.difference(run, row.label, seed, scores),
-        scores=every_score(scores, run) if place.experiment.keep_scores else None,
+        scores=format_scores(scores, run) if context.experiment.keep_scores else None,
         data=run.config.source.checksums or None,
         stream=stream_summary(run, records),
-        hierarchy=hierarchy_of(run, place),
+        hierarchy=hierarchy_of(run, context),
         checkpoint=run.about,
         parameters=num_parameters(run.meta),
         meta_steps=last["step"],
@@ -99,7 +99,7 @@ class References:
     of_source: dict[Source, dict[int, Reference]] = dataclasses.field(default_factory=dict)
 
     def difference(self, run: Run, label: str, seed: int, scores: Scores) -> DifferenceTo:
-        """Compute the paired difference to the same seed of the first row of the run's source, or to its first seed."""
+        """Compute the paired difference to the first row of the run's source, with the same seed if it has that."""
         by_seed = self.of_source.setdefault(run.config.source.as_at_test(), {})
         first = next(iter(by_seed.values()), None)
         if first is None or first.label == label:
@@ -109,7 +109,7 @@ class References:
         return DifferenceTo(paired.difference, paired.ci95, paired.by_family, to=other.label)
 
 
-def every_score(scores: Scores, run: Run) -> dict[str, str]:
+def format_scores(scores: Scores, run: Run) -> dict[str, str]:
     """Format the score of each test task at the selected number of steps, by family, separated by spaces."""
     values, names = scores.after(run.inner_steps), run.config.source.family_names
     return {name: " ".join(f"{one:.5g}" for one in values[scores.family == i]) for i, name in enumerate(names)}
@@ -126,23 +126,22 @@ def final_training(records: list[BlockRecord], last_steps: int) -> dict[str, flo
     return {name: float(np.mean([record.means[name] for record in last])) for name in recorded}
 
 
-def scored(run: Run, row: Row, place: ExperimentContext) -> tuple[Run, Scores]:
+def scored(run: Run, row: Row, context: ExperimentContext) -> tuple[Run, Scores]:
     """Select the number of inner steps at test time and score the run; both are cached in its folder."""
-    experiment, num_tasks = place.experiment, min(place.experiment.tasks, place.budget.tasks)
+    experiment, num_tasks = context.experiment, min(context.experiment.tasks, context.budget.tasks)
     most = row.max_eval_inner_steps or experiment.max_eval_inner_steps
-    what = f"{run.about['sha256'][:12]}-{experiment.test_seed}-{num_tasks}-{most}"
-    path = run.folder / f"scores-{what}.npz"
+    identity = f"{run.about['sha256'][:12]}-{experiment.test_seed}-{num_tasks}-{most}"
+    path = run.folder / f"scores-{identity}.npz"
     if path.exists():
-        with np.load(path) as kept:
-            shares = kept.get("shares")
-            validation = json.loads(str(kept["validation"]))
-            first_step = int(kept["first_step"]) if "first_step" in kept else 0
-            scores = Scores(kept["by_step"].astype(np.float64), kept["family"], shares, first_step)
+        with np.load(path) as stored:
+            shares = stored.get("shares")
+            validation = json.loads(str(stored["validation"]))
+            first_step = int(stored["first_step"]) if "first_step" in stored else 0
+            scores = Scores(stored["by_step"].astype(np.float64), stored["family"], shares, first_step)
         return dataclasses.replace(run, about={**run.about, "validation": validation}), scores
-    run = with_steps_chosen(run, most)
+    run = with_selected_steps(run, most)
     steps = max(run.inner_steps, SHOWN_STEPS) if experiment.every_step else run.inner_steps
-    how = {"steps": steps, "every_step": experiment.every_step}
-    scores = run.scores(num_tasks=num_tasks, seed=experiment.test_seed, **how)
+    scores = run.scores(num_tasks=num_tasks, seed=experiment.test_seed, steps=steps, every_step=experiment.every_step)
     arrays = {"by_step": scores.by_step.astype(np.float32), "family": scores.family, "first_step": scores.first_step}
     arrays |= {} if scores.shares is None else {"shares": scores.shares}
     buffer = io.BytesIO()
@@ -151,40 +150,40 @@ def scored(run: Run, row: Row, place: ExperimentContext) -> tuple[Run, Scores]:
     return run, scores
 
 
-def hierarchy_of(run: Run, place: ExperimentContext) -> HierarchyMeasures | None:
+def hierarchy_of(run: Run, context: ExperimentContext) -> HierarchyMeasures | None:
     """Measure whether the clusters matter, on test tasks of the experiment; cached in the folder of the run."""
-    what = f"{run.about['sha256'][:12]}-{place.experiment.test_seed}-{hierarchy_tasks(run, place)}-{run.inner_steps}"
-    path = run.folder / f"hierarchy-{what}.json"
+    num_tasks, test_seed = hierarchy_tasks(run, context), context.experiment.test_seed
+    path = run.folder / f"hierarchy-{run.about['sha256'][:12]}-{test_seed}-{num_tasks}-{run.inner_steps}.json"
     if path.exists():
         return files.from_json(HierarchyMeasures, files.read_json(path))
-    measures = measure_hierarchy(run, num_tasks=hierarchy_tasks(run, place), seed=place.experiment.test_seed)
+    measures = measure_hierarchy(run, num_tasks=num_tasks, seed=test_seed)
     if measures is not None:
         files.write_json(path, {"format": files.FORMAT, **files.as_json(measures)})
     return measures
 
 
-def hierarchy_tasks(run: Run, place: ExperimentContext) -> int:
-    """Number of test tasks by which a hierarchy is measured."""
+def hierarchy_tasks(run: Run, context: ExperimentContext) -> int:
+    """Number of test tasks for the measures of a hierarchy."""
     most = IMAGE_HIERARCHY_TASKS if run.config.source.spec.is_image else PAPER_TASKS
-    return min(place.experiment.tasks, place.budget.tasks, most)
+    return min(context.experiment.tasks, context.budget.tasks, most)
 
 
-def with_measures_of_release(row: Row, result: RowResult, place: ExperimentContext) -> RowResult:
-    """The row with the hierarchy of its released model measured, where an earlier result lacks it."""
+def with_measures_of_release(row: Row, result: RowResult, context: ExperimentContext) -> RowResult:
+    """Add the hierarchy measures of the released model to a row if its earlier result lacks them."""
     lacking = {one.checkpoint["sha256"]: one for one in result.seeds if one.hierarchy is None}
-    name = row.release if place.size is None else f"{row.release}-{place.size}"
+    name = row.release if context.size is None else f"{row.release}-{context.size}"
     if row.release is None or not lacking or name not in folders.shipped():
         return result
     run = load(name)
-    found = lacking.get(run.about["sha256"])
-    if found is None:
+    seed = lacking.get(run.about["sha256"])
+    if seed is None:
         return result
-    measures = measure_hierarchy(run, num_tasks=hierarchy_tasks(run, place), seed=place.experiment.test_seed)
-    seeds = [dataclasses.replace(one, hierarchy=measures) if one is found else one for one in result.seeds]
+    measures = measure_hierarchy(run, num_tasks=hierarchy_tasks(run, context), seed=context.experiment.test_seed)
+    seeds = [dataclasses.replace(one, hierarchy=measures) if one is seed else one for one in result.seeds]
     return dataclasses.replace(result, seeds=seeds)
 
 
-def with_steps_chosen(run: Run, most: int | None) -> Run:
+def with_selected_steps(run: Run, most: int | None) -> Run:
     """Select the number of inner steps at test time from 0 to `most` on validation tasks."""
     if most is None:
         return run

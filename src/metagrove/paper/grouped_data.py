@@ -22,7 +22,7 @@ Rows = Iterable[tuple[Any, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class GroupedSet:
-    """A set of groups: its columns (group, inputs, target), and where its rows come from."""
+    """A set of groups: its columns (group, inputs, target) and a function that reads its rows."""
 
     about: str
     columns: tuple[str, ...]
@@ -53,14 +53,14 @@ def r_rows(package: str, name: str) -> Iterator[Any]:
 
 
 def fertility() -> Rows:
-    """Children per woman in 185 countries, every fourth year from 1960 to 2012."""
+    """Fertility rate of 185 countries, every fourth year from 1960 to 2012."""
     for row in r_rows("dslabs", "gapminder"):
         if not math.isnan(row.fertility) and (row.year - 1960) % 4 == 0:
             yield row.country, row.year, row.fertility
 
 
 def remifentanil() -> Rows:
-    """Concentration of a drug in the blood of 65 patients, in logarithms."""
+    """Log concentration of a drug in the blood of 65 patients."""
     for row in r_rows("nlme", "Remifentanil"):
         if row.conc > 0:
             yield row.ID, math.log(row.Time + 1), row.Rate, math.log(row.conc)
@@ -99,7 +99,7 @@ def hsb() -> Rows:
 
 
 def verbagg() -> Rows:
-    """Yes or no of 316 people to 24 items about aggression, by behaviour, situation, mode and sex."""
+    """Answers (yes or no) of 316 people to 24 items about aggression, by behaviour, situation, mode and sex."""
     for row in r_rows("lme4", "VerbAgg"):
         yield row.id, row.btype, row.situ, row.mode, row.Gender, row.r2
 
@@ -107,8 +107,8 @@ def verbagg() -> Rows:
 def train() -> Rows:
     """Which of two train tickets 235 travellers chose, by differences of price, time, changes and comfort."""
     for row in r_rows("Ecdat", "Train"):
-        apart = (row.price1 - row.price2, row.time1 - row.time2, row.change1 - row.change2)
-        yield row.id, *apart, row.comfort1 - row.comfort2, row.choice
+        differences = (row.price1 - row.price2, row.time1 - row.time2, row.change1 - row.change2)
+        yield row.id, *differences, row.comfort1 - row.comfort2, row.choice
 
 
 SETS: dict[str, GroupedSet] = {
@@ -136,7 +136,7 @@ SETS: dict[str, GroupedSet] = {
 
 
 def write_set(name: str, path: Path) -> None:
-    """Write a set as one long table, unless it is there."""
+    """Write a set as one long table, unless the file exists."""
     if path.exists():
         return
     rows = list(SETS[name].rows())

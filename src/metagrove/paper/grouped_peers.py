@@ -1,6 +1,6 @@
-"""Other packages on the same draws, where they are installed: statsmodels' MixedLM and GPBoost.
+"""Other packages on the same draws, if they are installed: statsmodels' MixedLM and GPBoost.
 
-Neither predicts for a new group out of the box. MixedLM's estimates are conditioned on the support by `mixture.em`;
+Neither predicts for a new group. MixedLM's estimates are conditioned on the support by `mixture.em`;
 GPBoost is fitted anew with the support rows of all test tasks among its data, once for each draw.
 """
 
@@ -17,7 +17,7 @@ from metagrove.mixture import em
 __all__ = ["PEERS"]
 
 MOST_GROUPS = 300
-"""Training groups that MixedLM, whose fit is slow, is fitted to."""
+"""Maximum number of training groups for MixedLM, whose fit is slow."""
 
 
 def mixed_lm(data: Data, test: Draws) -> np.ndarray:
@@ -40,24 +40,24 @@ def mixed_lm(data: Data, test: Draws) -> np.ndarray:
 
 
 def with_intercept(x: np.ndarray) -> np.ndarray:
-    """[1, x]; of one-hot codes the last column of a category is implied, so that dependent columns are left out."""
+    """[1, x] without linearly dependent columns, such as the last of a one-hot code."""
     return np.concatenate([np.ones_like(x[..., :1]), x[..., independent(x)]], -1)
 
 
 def independent(x: np.ndarray) -> list[int]:
-    """Columns that are no sum of a constant and the ones before them; one-hot pairs add up to 1."""
-    kept: list[int] = []
+    """Indices of the columns that are linearly independent of a constant and the columns before them."""
+    chosen: list[int] = []
     flat = x.reshape(-1, x.shape[-1])
     flat = flat[np.abs(flat).sum(1) > 0]
     for i in range(flat.shape[1]):
-        basis = np.column_stack([np.ones(len(flat)), flat[:, [*kept, i]]])
+        basis = np.column_stack([np.ones(len(flat)), flat[:, [*chosen, i]]])
         if np.linalg.matrix_rank(basis) == basis.shape[1]:
-            kept.append(i)
-    return kept
+            chosen.append(i)
+    return chosen
 
 
 def gpboost(data: Data, test: Draws) -> np.ndarray:
-    """Boosted trees with a random intercept of each group, (tasks * draws, n, y)."""
+    """Boosted trees with a random intercept for each group, (tasks * draws, n, y)."""
     import gpboost as gpb  # pyright: ignore[reportMissingImports]
 
     x, y = data.train.flat()
@@ -78,9 +78,9 @@ def gpboost(data: Data, test: Draws) -> np.ndarray:
         how = {"learning_rate": 0.05, "max_depth": 4, "min_data_in_leaf": 10, "verbose": -1, "num_threads": 1}
         booster = gpb.train(params=how, train_set=rows, gp_model=model, num_boost_round=100)
         flat = query.x.reshape(-1, query.x.shape[-1])
-        asked = np.broadcast_to(names, query.mask.shape).reshape(-1)
-        answer = booster.predict(data=flat, group_data_pred=asked, predict_var=False, pred_latent=False)
-        values = np.asarray(answer["response_mean"]).reshape(query.mask.shape)
+        query_group = np.broadcast_to(names, query.mask.shape).reshape(-1)
+        output = booster.predict(data=flat, group_data_pred=query_group, predict_var=False, pred_latent=False)
+        values = np.asarray(output["response_mean"]).reshape(query.mask.shape)
         found.append(as_prediction(values, data))
     return np.stack(found, 1).reshape(num_tasks * num_draws, *found[0].shape[1:])
 
@@ -107,7 +107,7 @@ PEERS: Mapping[str, tuple[str, Peer, bool]] = {
 
 
 def peers_for(data: Data) -> dict[str, Peer]:
-    """The peers that are installed and can do this."""
+    """The installed packages that support the targets of these data."""
     return {
         name: predict
         for name, (package, predict, classifies) in PEERS.items()

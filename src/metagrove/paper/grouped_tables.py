@@ -1,8 +1,9 @@
 """`metagrove reproduce grouped-tables`: all methods on eight real sets of many small groups, five splits of each.
 
-What is served is what `metagrove train own` serves at its defaults; other learners, trained with the same net and
-budget, and other packages are scored beside it. A method's error is relative to the mean of the support rows:
-√(mean squared error / that of the mean); of classes log loss / that of the support's rate. Test groups weigh the same.
+The served method is that of `metagrove train own` with its default settings; other learners, trained with the same net
+and budget, and other packages are scored on the same draws. Errors are relative to the mean of the support rows:
+√(mean squared error / that of the mean); for classes log loss / that of the support's rate. All test groups have equal
+weight.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ import numpy as np
 from metagrove import files
 from metagrove.baselines.data import baseline_data, draw_tasks
 from metagrove.config.presets import default_learner
-from metagrove.errors import InputError
+from metagrove.errors import InputError, shortened
 from metagrove.evaluation.baselines import BaselineRow, Baselines, read_baselines
 from metagrove.evaluation.candidates import STOPPED, predict_draws, score_draws, trained
 from metagrove.evaluation.row_scores import score_rows
@@ -39,7 +40,7 @@ RUNS = Path("runs") / NAME
 
 @dataclasses.dataclass(frozen=True)
 class GroupedBudget:
-    """Budget: number of splits, learners beside HSML, and changes to the defaults of `train own`."""
+    """Budget: number of splits, other learners than HSML, and changes to the defaults of `train own`."""
 
     splits: int
     also: tuple[str, ...]
@@ -58,8 +59,8 @@ def reproduce_grouped_tables(*, budget: str = "paper", only: str = "*", train: b
 
     Args:
         budget: "paper", "small" or "quick".
-        only: Only the sets, or SET-sSPLIT, whose name matches this pattern; the result has all that is there.
-        train: Train what is missing; without it the result has what is there.
+        only: Only the sets, or SET-sSPLIT, whose name matches this pattern; the result has all stored splits.
+        train: Train what is missing; otherwise the result has the stored splits only.
         out: Folder of the result file.
 
     Returns:
@@ -68,10 +69,10 @@ def reproduce_grouped_tables(*, budget: str = "paper", only: str = "*", train: b
     how = BUDGETS[budget]
     full_name = NAME + ("" if budget == "paper" else f"-{budget}")
     for split, name in ((split, name) for split in range(how.splits) for name in SETS):
-        place = RUNS.parent / full_name / f"{name}-s{split}"
-        wanted = any(fnmatch.fnmatchcase(word, only) for word in (name, place.name))
-        if train and wanted and not is_measured(place, how):
-            if measure_split(name, split, place, how) is None:
+        folder = RUNS.parent / full_name / f"{name}-s{split}"
+        wanted = any(fnmatch.fnmatchcase(word, only) for word in (name, folder.name))
+        if train and wanted and not is_measured(folder, how):
+            if measure_split(name, split, folder, how) is None:
                 return None
             jax.clear_caches()  # compiled programs of many splits would exceed the system's limit of memory maps
     result = collect(RUNS.parent / full_name, budget)
@@ -80,23 +81,23 @@ def reproduce_grouped_tables(*, budget: str = "paper", only: str = "*", train: b
     return result
 
 
-def is_measured(place: Path, how: GroupedBudget) -> bool:
+def is_measured(folder: Path, how: GroupedBudget) -> bool:
     """Whether a split has a result with all learners of the budget."""
-    path = place / "result.json"
+    path = folder / "result.json"
     return path.exists() and set(how.also) <= set(files.read_json(path)["rows"])
 
 
-def measure_split(name: str, split: int, place: Path, how: GroupedBudget) -> Json | None:
+def measure_split(name: str, split: int, folder: Path, how: GroupedBudget) -> Json | None:
     """Train and measure everything on one split of one set; None if it was interrupted."""
     began = time.monotonic()
-    table = place.parent / f"{name}.csv"
+    table = folder.parent / f"{name}.csv"
     write_set(name, table)
     config = own_config(SETS[name].settings(table, split), None, print_note).with_settings(**how.settings)
-    resume = (place / "run.json").exists()
-    run = run_job(Job(config, place, resume=resume, command=f"metagrove reproduce {NAME}"), print_note)
+    resume = (folder / "run.json").exists()
+    run = run_job(Job(config, folder, resume=resume, command=f"metagrove reproduce {NAME}"), print_note)
     if run is None or (others := learner_rows(run.alone(), how.also)) is None:
         return None
-    measured = read_baselines(place)
+    measured = read_baselines(folder)
     assert measured is not None
     result = {**rows_of(measured), **others, **peer_rows(run)}
     found = {
@@ -109,7 +110,7 @@ def measure_split(name: str, split: int, place: Path, how: GroupedBudget) -> Jso
         "certainty": certainty(run),
         "rows": relative(result, classifies=run.classifies),
     }
-    files.write_json(place / "result.json", {"format": files.FORMAT, **found})
+    files.write_json(folder / "result.json", {"format": files.FORMAT, **found})
     return found
 
 
@@ -119,13 +120,13 @@ def rows_of(measured: Baselines) -> dict[str, Json]:
     def one(row: BaselineRow) -> Json:
         loss = row.value if row.log_loss is None else row.log_loss
         how = {"variant": row.variant, "seconds": row.seconds, "validation_loss": row.validation_loss}
-        return {"error": row.error} if row.error else {"loss": loss, **{k: v for k, v in how.items() if known(v)}}
+        return {"error": row.error} if row.error else {"loss": loss, **{k: v for k, v in how.items() if is_given(v)}}
 
     return {row.name: one(row) for row in measured.rows}
 
 
 def certainty(run: Run) -> dict[str, float]:
-    """Of what is served: coverage and width of 90 % intervals, or how well probabilities agree with accuracy."""
+    """Coverage and width of the served method's 90 % intervals, or accuracy and calibration error of its classes."""
     scores = score_rows(run)
     assert scores is not None
     if scores.classes is not None:
@@ -135,8 +136,8 @@ def certainty(run: Run) -> dict[str, float]:
     return {"coverage": target.interval.coverage, "width": target.interval.width, "rmse": target.rmse, "r2": target.r2}
 
 
-def known(value: Any) -> bool:
-    """Whether a value says anything."""
+def is_given(value: Any) -> bool:
+    """Whether a value is not None, empty or NaN."""
     return value is not None and value != "" and not (isinstance(value, float) and math.isnan(value))
 
 
@@ -165,8 +166,8 @@ def peer_rows(run: Run) -> dict[str, Json]:
         began = time.monotonic()
         try:
             prediction = predict(data, test)
-        except Exception as error:  # another package's failure is a row that says so
-            found[name] = {"error": f"{type(error).__name__}: {error}"[:200]}
+        except Exception as error:  # another package failed: its row has the error
+            found[name] = {"error": shortened(f"{type(error).__name__}: {error}", 200)}
             continue
         loss = float(score_draws(prediction, test, classifies=run.classifies).loss.mean())
         found[name] = {"loss": loss, "seconds": time.monotonic() - began}
@@ -174,20 +175,20 @@ def peer_rows(run: Run) -> dict[str, Json]:
 
 
 def relative(rows: dict[str, Json], *, classifies: bool) -> dict[str, Json]:
-    """The rows with their error relative to the mean (or rate) of the support rows."""
+    """Add to the rows their error relative to the mean (or rate) of the support rows."""
     base = rows["support-mean"]["loss"]
 
-    def part(loss: float) -> float:
+    def ratio(loss: float) -> float:
         return loss / base if classifies else math.sqrt(loss / base)
 
-    return {name: {**row, "relative": part(row["loss"])} if "loss" in row else row for name, row in rows.items()}
+    return {name: {**row, "relative": ratio(row["loss"])} if "loss" in row else row for name, row in rows.items()}
 
 
-def collect(place: Path, budget: str) -> Json:
-    """All splits that are there, and how the served method compares with the best of each set."""
-    found = [files.read_json(path) for path in sorted(place.glob("*-s*/result.json"))]
+def collect(folder: Path, budget: str) -> Json:
+    """All stored splits, and the served method's error relative to that of the best method of each set."""
+    found = [files.read_json(path) for path in sorted(folder.glob("*-s*/result.json"))]
     if not found:
-        raise InputError(f"{place} holds no results: leave --no-train out")
+        raise InputError(f"{folder} holds no results: run without --no-train")
     sets: dict[str, Json] = {}
     for name in (name for name in SETS if any(one["set"] == name for one in found)):
         splits = sorted((one for one in found if one["set"] == name), key=lambda one: one["split"])
@@ -205,7 +206,7 @@ def collect(place: Path, budget: str) -> Json:
 
 
 def summary(splits: Sequence[Json]) -> Json:
-    """Means over splits of each method's relative error and of what was served, and how that compares with the best."""
+    """Means over splits of the relative errors of each method and of the served one, and its ratio to the best."""
     names = list(dict.fromkeys(name for one in splits for name in one["rows"]))
     means = {
         name: float(np.mean([one["rows"][name]["relative"] for one in splits]))

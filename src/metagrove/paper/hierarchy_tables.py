@@ -1,4 +1,4 @@
-"""Tables that prove, or refute, that a hierarchy matters: results of learners with clusters beside their controls."""
+"""Tables on whether a hierarchy matters: learners with clusters compared with their controls."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,13 +14,13 @@ Cells = list[list[str]]
 
 SHOTS = ("5-shot", "10-shot")
 CONTROL = ", one cluster"
-"""What the label of a control adds to that of its method."""
+"""Suffix of the label of a control after that of its method."""
 MOST_TIMES = 10_000
-"""Largest factor that is told: coordinates in a wrong cluster can be of any size."""
+"""Largest factor that is printed: coordinates in a wrong cluster are unbounded."""
 
 
 def errors(result: ExperimentResult) -> Cells:
-    """Error of each learner that has a control, of the control, and what the tree is worth over seeds."""
+    """Error of each learner that has a control, of the control, and their difference over seeds."""
     heading = ["", "4,000 tasks ± CI", "40,000 tasks ± CI", "median", "mean of seeds ± std", "one cluster minus this"]
     rows = {row.label: row for row in result.rows}
     lines = []
@@ -44,7 +44,7 @@ def errors(result: ExperimentResult) -> Cells:
 
 def measures(result: ExperimentResult) -> Cells:
     """Whether the clusters matter for each learner with clusters, means over the seeds that were measured."""
-    heading = ["", "assignments permuted: error times", "typical task: error times", "node share", "effective clusters"]
+    heading = ["", "error ratio, assignments permuted", "typical error ratio", "node share", "effective clusters"]
     heading += ["NMI with families, level by level", "cut to 4 nodes", "NMI with shapes, level by level", "seeds"]
     lines = []
     for row in result.rows:
@@ -116,12 +116,12 @@ def over_seeds(row: RowResult) -> str:
 
 
 def times(value: float) -> str:
-    """A factor, rounded to three digits; beyond 10,000 its size says nothing more."""
+    """Format a factor with three digits, at most 10,000."""
     return f"{value:.2f}" if value < 10 else f"{float(f'{value:.3g}'):,.0f}" if value <= MOST_TIMES else "> 10,000"
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """exp of the mean logarithm, as ratios are averaged."""
+    """exp of the mean logarithm."""
     return float(np.exp(np.mean(np.log(values))))
 
 
@@ -139,17 +139,17 @@ def mean_of(
 
 
 def merged_nmi(seed: SeedResult) -> float | None:
-    """Agreement with the families where the dendrogram has as many nodes."""
+    """Agreement with the families of the dendrogram, cut to as many nodes."""
     return None if seed.hierarchy is None or seed.hierarchy.merged is None else seed.hierarchy.merged.families
 
 
 def typical_ratio(seed: SeedResult) -> float | None:
-    """How many times larger a task's error typically is with another task's assignment."""
+    """Typical ratio of a task's error with another task's assignment to its own."""
     found = seed.hierarchy
     return None if found is None or found.typical_ratio is None else found.typical_ratio[0]
 
 
-def worth(row: RowResult, control: RowResult | None) -> float | None:
+def gain_in_std(row: RowResult, control: RowResult | None) -> float | None:
     """The control's error minus the row's, in standard deviations over seeds (the larger of both)."""
     if control is None or row.sd_over_seeds is None or control.sd_over_seeds is None:
         return None
@@ -173,12 +173,12 @@ GOALS = (
         (("≤", 0.017), ("≤", 0.0003)),
     ),
     ("MSE of HSML-E, 40,000 tasks", "HSML-E", mean_of(lambda one: one.evaluation.value), (("≤", 0.017), ("≤", 0.0003))),
-    ("one cluster minus HSML-E, in std over seeds", "HSML-E", worth, (("≥", 1.0), ("≥", 1.0))),
+    ("one cluster minus HSML-E, in std over seeds", "HSML-E", gain_in_std, (("≥", 1.0), ("≥", 1.0))),
     (
-        "HSML-E, assignments permuted: error of a typical task, times",
+        "HSML-E, assignments permuted: typical error ratio",
         "HSML-E",
         mean_of(typical_ratio, geometric_mean),
         (("≥", 10.0), ("≥", 10.0)),
     ),
 )
-"""What evidence clusters had to reach on functions."""
+"""Targets of evidence clusters on functions."""

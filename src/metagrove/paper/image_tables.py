@@ -15,7 +15,7 @@ def accuracies(result: ExperimentResult) -> list[list[str]]:
     """Accuracy of every method by dataset and on average, the paper's average, and the paired difference."""
     evaluations = [row.chosen.evaluation for row in result.rows]
     datasets = list(evaluations[0].by_family)
-    datasets = datasets if len(datasets) > 1 else []  # alone, it is the average
+    datasets = datasets if len(datasets) > 1 else []  # of one dataset, it is the average
     heading = ["method", *datasets, "average", "paper's average", f"minus {result.rows[0].label}"]
     highest = max(evaluation.value for evaluation in evaluations)
     rows = []

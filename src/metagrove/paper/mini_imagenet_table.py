@@ -1,4 +1,4 @@
-"""Tables of MiniImagenet: every method beside ProtoNet, and the short trainings that select settings."""
+"""Tables of MiniImagenet: every method compared with ProtoNet, and the short trainings that select settings."""
 
 from metagrove.files import Json
 from metagrove.paper.experiments import Row
@@ -31,7 +31,7 @@ def methods(study: Study) -> Cells:
 
 
 def beside(result: RowResult, reference: RowResult | None) -> list[str]:
-    """The paired difference to ProtoNet, and whether the method does what one that works must do."""
+    """The paired difference to ProtoNet, and whether the method reaches what is expected of it."""
     value = result.chosen.evaluation.value
     if reference is None or result is reference:
         return ["", "yes" if value > LEAST else "no"]
@@ -51,11 +51,11 @@ def trials(study: Study) -> Cells:
 
 
 def accuracy(trial: Trial) -> str:
-    """The validation of a trial in words."""
-    found = trial.validation
-    return "diverged" if found is None else f"{found.value:.1f} ± {found.ci95:.1f}"
+    """Format the validation accuracy of a trial."""
+    validation = trial.validation
+    return "diverged" if validation is None else f"{validation.value:.1f} ± {validation.ci95:.1f}"
 
 
 def describe_settings(settings: Json) -> str:
-    """Settings in words, as flags without dashes."""
+    """Format settings, as flags without dashes."""
     return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in settings.items()) or "as published"

@@ -47,13 +47,13 @@ def grouped_ratios(result: Json) -> list[list[str]]:
     for method in ORDER:
         ratios = [one["relative"].get(method, np.nan) / best_of(one) for one in result["sets"].values()]
         found |= {label_of(method): [ratio for ratio in ratios if np.isfinite(ratio)]}
-    told = {name: ratios for name, ratios in found.items() if ratios}
-    rows = [[name, f"{np.mean(r):.3f}", f"{max(r):.3f}", str(len(r))] for name, r in told.items()]
+    measured = {name: ratios for name, ratios in found.items() if ratios}
+    rows = [[name, f"{np.mean(r):.3f}", f"{max(r):.3f}", str(len(r))] for name, r in measured.items()]
     return [["", "mean", "worst", "sets"], *sorted(rows, key=lambda row: float(row[1]))]
 
 
 def grouped_ratios_short(result: Json) -> list[list[str]]:
-    """`grouped_ratios` of what is served and of the best-known methods, for README."""
+    """`grouped_ratios` of the served method and of the best-known ones, for README."""
     shown = {"served", *map(label_of, ("mixed-model", "hsml", "maml", "support-trees", "ridge"))}
     heading, *rows = grouped_ratios(result)
     return [heading, *(row for row in rows if row[0] in shown)]
@@ -65,7 +65,7 @@ def best_of(one: Json) -> float:
 
 
 def grouped_sets(result: Json) -> list[list[str]]:
-    """Of each real set: what is served, how it compares with the best, what is recommended, and whether it is sure."""
+    """The served method of each real set, its ratio to the best, the recommended method, and calibration."""
     heading = ["", "splits", "served", "best, and served / best", "served (splits)", "recommended (splits)"]
     rows = []
     for name, one in result["sets"].items():

@@ -11,9 +11,9 @@ from metagrove.config.presets import preset
 from metagrove.config.registry import unknown_name
 from metagrove.config.settings import setting_names
 from metagrove.errors import InputError, MetagroveError
+from metagrove.paper.earlier import EarlierResult
 from metagrove.paper.evaluations import evaluate_rows, with_measures_of_release
 from metagrove.paper.experiments import EXPERIMENTS, Experiment, Row, budget_of
-from metagrove.paper.kept import Kept
 from metagrove.paper.names import display_name
 from metagrove.paper.results import ExperimentResult, RowResult
 from metagrove.paper.schedule import train_rows
@@ -42,43 +42,48 @@ def reproduce(
         train: Train what is missing; without it the result has the rows that are trained so far.
         out: Folder of the result files.
         release: Folder to copy the released models to.
-        pool: What executes the trainings; by default one after another on this machine.
+        pool: Executes the trainings; by default one after another on this machine.
 
     Returns:
         The results, or None if it was interrupted.
     """
-    places = {name: context_of(name, budget, size) for name in names}
-    rows = {name: matching_rows(places[name].experiment, only) for name in names}
-    kept = {name: Kept.read(out / f"{place.folder.name}.json", place) for name, place in places.items()}
-    wanted = {name: [part for row in rows[name] for part in kept[name].missing(row)] for name in names}
-    if train and not train_rows([(row, places[name]) for name in names for row in wanted[name]], pool or LocalPool(1)):
+    contexts = {name: context_of(name, budget, size) for name in names}
+    rows = {name: matching_rows(contexts[name].experiment, only) for name in names}
+    earlier = {
+        name: EarlierResult.read(out / f"{context.folder.name}.json", context) for name, context in contexts.items()
+    }
+    wanted = {name: [part for row in rows[name] for part in earlier[name].missing(row)] for name in names}
+    missing = [(row, contexts[name]) for name in names for row in wanted[name]]
+    if train and not train_rows(missing, pool or LocalPool(1)):
         return None
     results = []
-    for name, place in places.items():
-        trained = [part for row in wanted[name] if (part := row if train else trained_part(row, place)) is not None]
+    for name, context in contexts.items():
+        trained = [part for row in wanted[name] if (part := row if train else trained_part(row, context)) is not None]
         command = f"metagrove reproduce {name}" + ("" if budget == "paper" else f" --budget {budget}")
         command += ("" if size is None else f" --size {size}") + ("" if train else " --no-train")
-        result = evaluate(trained if only == "*" else [], place, command)
+        result = evaluate(trained if only == "*" else [], context, command)
         if only == "*":
-            result = with_kept(result, rows[name], kept[name], complete=train)
-            write_result(result, place, out, release)
+            result = with_earlier(result, rows[name], earlier[name], complete=train)
+            write_result(result, context, out, release)
         results.append(result)
     return results
 
 
-def with_kept(result: ExperimentResult, rows: list[Row], kept: Kept, *, complete: bool) -> ExperimentResult:
-    """Add what an earlier result has, finished trials of searches, and measures of the released models."""
-    merged = kept.merge(rows, result.rows, complete=complete)
+def with_earlier(
+    result: ExperimentResult, rows: list[Row], earlier: EarlierResult, *, complete: bool
+) -> ExperimentResult:
+    """Add the rows of an earlier result, finished trials of searches, and measures of the released models."""
+    merged = earlier.merge(rows, result.rows, complete=complete)
     by_label = {row.label: row for row in rows}
     measured = [
-        with_measures_of_release(by_label[one.label], one, kept.place) if one.label in by_label else one
+        with_measures_of_release(by_label[one.label], one, earlier.context) if one.label in by_label else one
         for one in merged
     ]
-    return dataclasses.replace(result, rows=measured, trials=kept.trials_of(rows, merged))
+    return dataclasses.replace(result, rows=measured, trials=earlier.trials_of(rows, merged))
 
 
 def context_of(name: str, budget: str, size: int | None) -> ExperimentContext:
-    """Return an experiment with its budget; its runs are in runs/NAME[-BUDGET][-SIZE], SIZE for images alone."""
+    """Return an experiment with its budget; its runs are in runs/NAME[-BUDGET][-SIZE] (SIZE for images only)."""
     if name not in EXPERIMENTS:
         raise InputError(unknown_name(name, EXPERIMENTS, "experiment"))
     experiment, settings = EXPERIMENTS[name], budget_of(EXPERIMENTS[name], budget)
@@ -91,47 +96,47 @@ def context_of(name: str, budget: str, size: int | None) -> ExperimentContext:
 
 def prepared(budget: str, size: int | None) -> list[str]:
     """Return the names of the experiments whose data is prepared, and print those that are skipped."""
-    found = []
+    names = []
     for name in EXPERIMENTS:
         try:
-            place = context_of(name, budget, size)
-            for row in place.experiment.rows:
-                _ = run_of(row, row.seeds[0], without_search(place))[0].source.checksums
+            context = context_of(name, budget, size)
+            for row in context.experiment.rows:
+                _ = run_of(row, row.seeds[0], without_search(context))[0].source.checksums
         except MetagroveError as error:
             print(f"skipped {name}: {error}", file=sys.stderr)
             continue
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
-def without_search(place: ExperimentContext) -> ExperimentContext:
+def without_search(context: ExperimentContext) -> ExperimentContext:
     """Return the context with the known selections of its searches."""
-    return dataclasses.replace(place, budget=dataclasses.replace(place.budget, trial=None))
+    return dataclasses.replace(context, budget=dataclasses.replace(context.budget, trial=None))
 
 
-def evaluate(rows: list[Row], place: ExperimentContext, command: str) -> ExperimentResult:
+def evaluate(rows: list[Row], context: ExperimentContext, command: str) -> ExperimentResult:
     """Evaluate rows and return the result of the experiment."""
     return ExperimentResult(
-        experiment=place.folder.name,
-        about=place.experiment.about,
-        remark=place.experiment.remark,
+        experiment=context.folder.name,
+        about=context.experiment.about,
+        remark=context.experiment.remark,
         provenance=folders.provenance(command),
-        rows=evaluate_rows(rows, place),
+        rows=evaluate_rows(rows, context),
     )
 
 
-def write_result(result: ExperimentResult, place: ExperimentContext, out: Path, release: Path | None) -> None:
+def write_result(result: ExperimentResult, context: ExperimentContext, out: Path, release: Path | None) -> None:
     """Write the result file, and copy the released models."""
     out.mkdir(parents=True, exist_ok=True)
     files.write_json(out / f"{result.experiment}.json", {"format": files.FORMAT, **files.as_json(result)})
     results = {row.label: row for row in result.rows}
-    for row in place.experiment.rows:
+    for row in context.experiment.rows:
         if release is not None and row.label in results:
-            publish(row, results[row.label], place, release)
+            publish(row, results[row.label], context, release)
 
 
 def matching_rows(experiment: Experiment, pattern: str) -> list[Row]:
-    """The rows whose label matches, as it is stored or as documents show it."""
+    """The rows whose label, as stored or as displayed, matches a pattern."""
     rows = [
         row
         for row in experiment.rows
@@ -142,13 +147,13 @@ def matching_rows(experiment: Experiment, pattern: str) -> list[Row]:
     return rows
 
 
-def publish(row: Row, result: RowResult, place: ExperimentContext, models: Path) -> None:
+def publish(row: Row, result: RowResult, context: ExperimentContext, models: Path) -> None:
     """Copy the seed with the best validation score to the folder of released models."""
     if row.release is None:
         return
     best = result.chosen
-    name = row.release if place.size is None else f"{row.release}-{place.size}"
-    (_, source, _), target = run_of(row, best.seed, place), models / name
+    name = row.release if context.size is None else f"{row.release}-{context.size}"
+    (_, source, _), target = run_of(row, best.seed, context), models / name
     if not source.exists():
         print(f"{name} is not released again: its run was not trained here", file=sys.stderr)
         return

@@ -56,7 +56,7 @@ class SeedResult:
     paired_difference: DifferenceTo
     """Difference to the first row of the same source."""
     median: float | None = dataclasses.field(default=None, metadata=OMIT_NONE)
-    """Median over tasks: where errors differ much, a few tasks carry the mean."""
+    """Median over tasks: if errors vary widely, a few tasks dominate the mean."""
     scores: dict[str, str] | None = dataclasses.field(default=None, metadata=OMIT_NONE)
     """Score of each test task by family, if the experiment stores them."""
     data: dict[str, str] | None = dataclasses.field(default=None, metadata=OMIT_NONE)
@@ -133,7 +133,7 @@ def _read_experiment(path: Path, changed: int) -> ExperimentResult:
 
 
 def complete(seed: Json) -> None:
-    """Add what the first results did not have: the value of each family after the chosen number of inner steps."""
+    """Add a field that the first results lack: the value of each family after the chosen number of inner steps."""
     for name in ("evaluation", "evaluation_4000"):
         steps = seed.get(name, {}).get("steps")
         for family in seed.get(name, {}).get("by_family", {}).values():

@@ -1,4 +1,4 @@
-"""Tables of docs/scaling.md, from what the scripts in benchmarks/ measured; what is not measured yet is said."""
+"""Tables of docs/scaling.md, from results of the scripts in benchmarks/, including rows that are not measured yet."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ NOT_MEASURED = "not measured yet"
 
 
 def targets(results: Path) -> Cells:
-    """The targets, what was measured, and whether they are met."""
+    """The targets, the measurements, and whether the targets are met."""
     rows = []
     for name in TARGETS:
         path = results / f"{name}.json"
@@ -24,7 +24,7 @@ def targets(results: Path) -> Cells:
 
 
 def devices(results: Path) -> Cells:
-    """Seconds of a meta-step on 1, 2 and 4 devices, and what the cost model predicts."""
+    """Seconds of a meta-step on 1, 2 and 4 devices, measured and predicted by the cost model."""
     heading = ["", "tasks", "devices", "measured, ms", "predicted, ms"]
     path = results / "benchmark-scaling.json"
     if not path.exists():
@@ -42,8 +42,8 @@ def devices(results: Path) -> Cells:
 
 
 def operations(results: Path) -> Cells:
-    """Operations of a meta-step, and the part of a core's peak at which they are done on one device."""
-    heading = ["", "meta-parameters", "operations of a meta-step, 10⁶", "ms on one device", "part of a core's peak"]
+    """Floating-point operations of a meta-step, and the fraction of a core's peak that one device reaches."""
+    heading = ["", "meta-parameters", "operations of a meta-step, 10⁶", "ms on one device", "fraction of a core's peak"]
     path = results / "benchmark-scaling.json"
     if not path.exists():
         return [heading, [f"results/{path.name}", NOT_MEASURED, "", "", ""]]
@@ -64,8 +64,8 @@ def operations(results: Path) -> Cells:
 
 
 def recomputing(results: Path) -> Cells:
-    """Time and memory of MAML on images, with inner steps kept and computed again in the backward pass."""
-    heading = ["", "px", "seconds a meta-step", "peak memory, later starts, MB"]
+    """Time and memory of MAML on images, with inner steps stored and recomputed in the backward pass."""
+    heading = ["", "px", "seconds a meta-step", "peak memory, cached programs, MB"]
     path = results / "benchmark-image-targets.json"
     if not path.exists():
         return [heading, [f"results/{path.name}", NOT_MEASURED, "", ""]]

@@ -1,4 +1,4 @@
-"""The order of the trainings of experiments: a row after its search, everything else side by side."""
+"""The order of the trainings of experiments: a row after its search, everything else in parallel."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ def train_rows(wanted: Wanted, pool: Pool) -> bool:
 
     Args:
         wanted: The rows, with their experiments.
-        pool: What executes the trainings.
+        pool: Executes the trainings.
 
     Returns:
         False if interrupted.
@@ -43,7 +43,7 @@ class OpenSearch:
     """A search that is not complete, and the rows that wait for it."""
 
     search: Search
-    place: ExperimentContext
+    context: ExperimentContext
     rows: list[tuple[Row, ExperimentContext]]
     left: set[Path]
     """Folders of the candidates that are not trained."""
@@ -56,22 +56,22 @@ class Schedule:
 
     searches: dict[Path, OpenSearch] = dataclasses.field(default_factory=dict)
     folders: set[Path] = dataclasses.field(default_factory=set)
-    """Folders of all trainings so far: rows may share one."""
+    """Folders of all scheduled trainings, since rows may share one."""
     failures: list[MetagroveError] = dataclasses.field(default_factory=list)
 
     def first(self, wanted: Wanted) -> list[TrainJob]:
         """The candidates of the searches, and the rows that wait for no search."""
         jobs: list[TrainJob] = []
-        for row, place in wanted:
-            if row.search is None or not needs_search(row, place):
-                jobs += self._new(row_jobs(row, place))
+        for row, context in wanted:
+            if row.search is None or not needs_search(row, context):
+                jobs += self._new(row_jobs(row, context))
                 continue
-            path = search_file(row.search, place)
+            path = search_file(row.search, context)
             if path in self.searches:
-                self.searches[path].rows.append((row, place))
+                self.searches[path].rows.append((row, context))
                 continue
-            trials = self._new(trial_jobs(row.search, place))
-            self.searches[path] = OpenSearch(row.search, place, [(row, place)], {job.folder for job in trials})
+            trials = self._new(trial_jobs(row.search, context))
+            self.searches[path] = OpenSearch(row.search, context, [(row, context)], {job.folder for job in trials})
             jobs += trials
         return jobs + [job for one in self.searches.values() if not one.left for job in self._complete(one)]
 
@@ -96,11 +96,11 @@ class Schedule:
 
     def _complete(self, one: OpenSearch) -> list[TrainJob]:
         try:
-            write_search(one.search, one.place, one.diverged)
+            write_search(one.search, one.context, one.diverged)
         except DivergedError as error:
             self.failures.append(error)
             return []
-        return [job for row, place in one.rows for job in self._new(row_jobs(row, place))]
+        return [job for row, context in one.rows for job in self._new(row_jobs(row, context))]
 
     def _new(self, jobs: Iterable[TrainJob]) -> list[TrainJob]:
         new = [job for job in jobs if job.folder not in self.folders]

@@ -32,7 +32,7 @@ class SeedDifference:
 
     @property
     def exceeds(self) -> bool | None:
-        """Whether the difference exceeds what seeds explain."""
+        """Whether the difference exceeds its interval over seeds."""
         return None if self.ci95 is None else abs(self.difference) > self.ci95
 
 

@@ -49,7 +49,7 @@ def events(result: ExperimentResult) -> list[list[str]]:
 
 
 def event_cells(growth: ReportedGrowth) -> list[str]:
-    """The cells of one growth."""
+    """The cells of one growth event."""
     event, cause = growth.event, growth.event.cause
     return [
         f"{growth.step:,}",
@@ -84,14 +84,14 @@ def detection_cells(found: Detections | None) -> list[str]:
 
 
 def final_cells(seed: SeedResult) -> list[str]:
-    """Clusters, score, agreement, and how many tasks of the first families are in clusters of the start."""
-    story, summary = stream_of(seed), seed.evaluation
+    """Clusters, score, agreement, and the share of tasks of the first families in the initial clusters."""
+    stream, summary = stream_of(seed), seed.evaluation
     found = summary.clustering
     assert found is not None
-    first = story.growth[0].event.before[0] if story.growth else len(found.tasks_by_cluster_and_family)
+    first = stream.growth[0].event.before[0] if stream.growth else len(found.tasks_by_cluster_and_family)
     table = np.array(found.tasks_by_cluster_and_family)[:, :2]  # the streams begin with the first two families
     return [
-        str(tuple(story.clusters or ())),
+        str(tuple(stream.clusters or ())),
         f"{summary.value:.3f} ± {summary.value_ci95:.3f}",
         f"{found.nmi:.2f}",
         f"{100 * table[:first].sum() / table.sum():.0f} %",

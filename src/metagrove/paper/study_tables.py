@@ -1,4 +1,4 @@
-"""Tables of studies: every row of the experiment, over its seeds; a row that is not trained has its command."""
+"""Tables of studies: every row of the experiment, over its seeds; one that is not trained shows its command."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ Cells = list[list[str]]
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """An experiment at one budget: its result, as far as it is trained, and the commands that train the rest."""
+    """An experiment at one budget: its result so far, and the commands that train the rest."""
 
     experiment: str
     budget: str = "studies"
@@ -59,7 +59,7 @@ class Study:
         return next(self.rows())[1]
 
     def table(self, heading: list[str], cells: Callable[[Row, RowResult], list[str]]) -> Cells:
-        """A line for each row; of one that is not trained, the command."""
+        """A line for each row; the command for one that is not trained."""
         lines = []
         for row, result in self.rows():
             untrained = [row.label, f"not trained yet: `{self.command(row.label)}`"]
@@ -69,7 +69,7 @@ class Study:
 
 
 def over_seeds(row: Row, result: RowResult, digits: int | None = None) -> str:
-    """Mean and standard deviation over seeds, and how many there are of how many."""
+    """Mean and standard deviation over seeds, and the number of trained seeds."""
     count = len(result.seeds)
     of = "" if count >= len(row.seeds) else f" of {len(row.seeds)}"
     digits = decimals(result.mean_over_seeds) if digits is None else digits
@@ -83,7 +83,7 @@ def errors(study: Study) -> Cells:
     heading = ["", "mean of seeds ± std", "one seed ± CI over tasks", "median over tasks"]
     heading += [
         f"minus {'the first row' if reference is None else reference.label} ± CI over seeds",
-        "more than seeds?",
+        "exceeds the CI?",
     ]
     heading += ["parameters", "cluster NMI"]
 
@@ -108,7 +108,7 @@ def difference_cells(result: RowResult, reference: RowResult | None, digits: int
         return ["", ""]
     found = difference_over_seeds(Seeds.of(result), Seeds.of(reference))
     if found.ci95 is None:
-        return [f"{found.difference:+.{digits}f}", "one seed: not known"]
+        return [f"{found.difference:+.{digits}f}", "unknown: one seed"]
     return [f"{found.difference:+.{digits}f} ± {found.ci95:.{digits}f}", "yes" if found.exceeds else "no"]
 
 
@@ -116,7 +116,7 @@ def table1_seeds(study: Study) -> Cells:
     """Table 1 over seeds: each method against HSML at the same number of points."""
     references = {row.label: result for row, result in study.rows()}
     heading = ["", "paper", "mean of seeds ± std", "one seed ± CI over tasks", "median over tasks"]
-    heading += ["minus HSML ± CI over seeds", "more than seeds?"]
+    heading += ["minus HSML ± CI over seeds", "exceeds the CI?"]
 
     def cells(row: Row, result: RowResult) -> list[str]:
         one = result.chosen
@@ -222,18 +222,18 @@ def leave_one_out(study: Study) -> Cells:
 
 
 def streams(study: Study) -> Cells:
-    """A stream of functions: error, clusters at the end, and what was forgotten, by seed."""
+    """A stream of functions: error, clusters at the end, and forgetting, by seed."""
     heading = ["", "mean of seeds ± std", "clusters at the end", "backward transfer", "forgetting", "growth at"]
 
     def cells(row: Row, result: RowResult) -> list[str]:
-        told = [one.stream for one in result.seeds if one.stream is not None]
-        moved = [one.transfer for one in told if one.transfer is not None]
+        streamed = [one.stream for one in result.seeds if one.stream is not None]
+        transfers = [one.transfer for one in streamed if one.transfer is not None]
         return [
             over_seeds(row, result),
-            ", ".join(str(tuple(one.clusters or ())) for one in told),
-            ", ".join(signed(one.backward) for one in moved),
-            ", ".join(signed(one.forgetting) for one in moved),
-            "; ".join(", ".join(f"{event.step:,}" for event in one.growth) or "never" for one in told),
+            ", ".join(str(tuple(one.clusters or ())) for one in streamed),
+            ", ".join(signed(one.backward) for one in transfers),
+            ", ".join(signed(one.forgetting) for one in transfers),
+            "; ".join(", ".join(f"{event.step:,}" for event in one.growth) or "never" for one in streamed),
         ]
 
     return study.table(heading, cells)

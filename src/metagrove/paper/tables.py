@@ -107,11 +107,11 @@ def clusters(result: Json) -> Cells:
 
 
 def faults(result: Json) -> Cells:
-    """Faults of the fault-injection suite by kind, and how many of them lost something."""
+    """Faults of the fault-injection suite by kind, and how many of them lost data."""
     rows = [[r["what"], f"{r['faults']:,}", f"{r['lost']:,}"] for r in result["rows"]]
     total = [f"{sum(r[key] for r in result['rows']):,}" for key in ("faults", "lost")]
     seconds, memory = result["seconds"], result["peak_memory_mb"]
-    last = f"in all, in {seconds / 60:.0f} minutes with at most {memory:,.0f} MB a process"
+    last = f"total, in {seconds / 60:.0f} minutes with at most {memory:,.0f} MB per process"
     return [["fault", "tried", "lost"], *rows, [last, *total]]
 
 
@@ -209,7 +209,7 @@ STUDY_TABLES: dict[str, tuple[Study, Callable[[Study], Cells]]] = {
     "mini-imagenet": (Study("mini-imagenet", size=32), mini_imagenet_table.methods),
     "mini-imagenet-trials": (Study("mini-imagenet", size=32), mini_imagenet_table.trials),
 }
-"""Tables of experiments that show every row, also what is not trained yet."""
+"""Tables of experiments that show every row, including those that are not trained yet."""
 THEORY_TABLES: dict[str, Callable[[TheoryResult], Cells]] = {
     "theory-risks": theory_tables.risks,
     "theory-bounds": theory_tables.bounds,
@@ -225,7 +225,7 @@ SCALING_TABLES: dict[str, Callable[[Path], Cells]] = {
     "scaling-operations": scaling_tables.operations,
     "scaling-recomputing": scaling_tables.recomputing,
 }
-"""Tables of docs/scaling.md, which also say what is not measured yet."""
+"""Tables of docs/scaling.md, including rows that are not measured yet."""
 CLAIM_TABLES = {f"claims-{part}": part for part in claims.PARTS}
 """Tables of the paper's claims, by part of the paper."""
 

@@ -1,4 +1,4 @@
-"""Trainings of an experiment: the searches of its rows and their runs, where they are and what is missing."""
+"""Trainings of an experiment: the searches of its rows and their runs, their folders, and those that are missing."""
 
 import dataclasses
 import json
@@ -32,127 +32,131 @@ class ExperimentContext:
     size: int | None = None
     """Size of the images, if not that of the preset."""
     suffix: str = ""
-    """What the name of the folder adds to that of the experiment: budget and size."""
+    """Suffix of the folder name after that of the experiment: budget and size."""
 
 
-def settings_of(row: Row, place: ExperimentContext) -> Settings:
+def settings_of(row: Row, context: ExperimentContext) -> Settings:
     """Return the changes of a row to its preset.
 
     Those of its search override its own, which override those of the budget; the overrides of the budget come last.
     """
     chosen: Settings = {}
     if row.search is not None:
-        record = search_record(row, place)
+        record = search_record(row, context)
         index = record.chosen if record else row.search.known
         chosen = {**row.search.base, **row.search.candidates[index]}
-    size = {} if place.size is None else {"size": place.size}
-    return {**place.budget.training, **row.settings, **size, **chosen, **place.budget.overrides}
+    size = {} if context.size is None else {"size": context.size}
+    return {**context.budget.training, **row.settings, **size, **chosen, **context.budget.overrides}
 
 
-def run_of(row: Row, seed: int, place: ExperimentContext) -> tuple[Config, Path, Settings]:
+def run_of(row: Row, seed: int, context: ExperimentContext) -> tuple[Config, Path, Settings]:
     """Return the config and folder of a row and its changes to the preset; unchanged presets share one folder."""
-    settings = {**settings_of(row, place), "seed": seed}
+    settings = {**settings_of(row, context), "seed": seed}
     plain = preset(row.preset, row.learner).with_settings(seed=seed)
     config = plain.with_settings(**settings)
-    folder = default_folder(row.preset, plain) if config == plain else own_folder(row, seed, place)
+    folder = default_folder(row.preset, plain) if config == plain else own_folder(row, seed, context)
     return config, folder, settings
 
 
-def own_folder(row: Row, seed: int, place: ExperimentContext) -> Path:
+def own_folder(row: Row, seed: int, context: ExperimentContext) -> Path:
     """Return the folder of a run among those of its experiment, or of the experiment that it is shared with."""
-    label, parent = row.label, place.folder
+    label, parent = row.label, context.folder
     if row.shares is not None:
         experiment, label = row.shares
-        parent = place.folder.with_name(experiment + place.suffix)
+        parent = context.folder.with_name(experiment + context.suffix)
     slug = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")
     return parent / f"{slug}-s{seed}"
 
 
-def trained_part(row: Row, place: ExperimentContext) -> Row | None:
+def trained_part(row: Row, context: ExperimentContext) -> Row | None:
     """Return the row with the seeds whose training is complete, or None if there are none."""
-    if row.search is not None and place.budget.trial is not None and not search_file(row.search, place).exists():
+    if row.search is not None and context.budget.trial is not None and not search_file(row.search, context).exists():
         return None
-    configs = {seed: run_of(row, seed, place)[:2] for seed in row.seeds}
+    configs = {seed: run_of(row, seed, context)[:2] for seed in row.seeds}
     seeds = tuple(seed for seed, (config, folder) in configs.items() if finished(folder, config))
     return dataclasses.replace(row, seeds=seeds) if seeds else None
 
 
-def search_file(search: Search, place: ExperimentContext) -> Path:
+def search_file(search: Search, context: ExperimentContext) -> Path:
     """Return the file of a search record."""
-    return place.folder / "search" / f"{search.name}.json"
+    return context.folder / "search" / f"{search.name}.json"
 
 
-def search_record(row: Row, place: ExperimentContext) -> SearchRecord | None:
+def search_record(row: Row, context: ExperimentContext) -> SearchRecord | None:
     """Read the candidates and the selection of a row's search; None if there is no search."""
-    if row.search is None or place.budget.trial is None:
+    if row.search is None or context.budget.trial is None:
         return None
-    return files.from_json(SearchRecord, files.read_json(search_file(row.search, place)))
+    return files.from_json(SearchRecord, files.read_json(search_file(row.search, context)))
 
 
-def needs_search(row: Row, place: ExperimentContext) -> bool:
+def needs_search(row: Row, context: ExperimentContext) -> bool:
     """Return whether a row has a search that is not complete; raise an error if the record is of another search."""
-    if row.search is None or place.budget.trial is None:
+    if row.search is None or context.budget.trial is None:
         return False
-    if not search_file(row.search, place).exists():
+    if not search_file(row.search, context).exists():
         return True
-    check_same_search(row.search, place)
+    check_same_search(row.search, context)
     return False
 
 
-def write_search(search: Search, place: ExperimentContext, diverged: Collection[Path]) -> None:
+def write_search(search: Search, context: ExperimentContext, diverged: Collection[Path]) -> None:
     """Record the trained candidates of a search and select the best; `diverged` are folders of those that diverged."""
-    trials = [trial_of(search, index, place, diverged) for index in range(len(search.candidates))]
+    trials = [trial_of(search, index, context, diverged) for index in range(len(search.candidates))]
     scored = {index: one.validation.value for index, one in enumerate(trials) if one.validation}
     if not scored:
         raise DivergedError(f"every candidate of the search for {search.name} diverged")
     metric = metric_of(preset(search.preset, search.learner).learner.loss).name
     best = best_of(scored, lambda index: scored[index], metric)
-    record = SearchRecord(search.preset, dict(search.base), dict(place.budget.trial or {}), trials, best)
-    files.write_json(search_file(search, place), {"format": files.FORMAT, **files.as_json(record)})
+    record = SearchRecord(search.preset, dict(search.base), dict(context.budget.trial or {}), trials, best)
+    files.write_json(search_file(search, context), {"format": files.FORMAT, **files.as_json(record)})
 
 
-def check_same_search(search: Search, place: ExperimentContext) -> None:
+def check_same_search(search: Search, context: ExperimentContext) -> None:
     """Raise an error if the record is of a search with other candidates or another budget."""
-    path = search_file(search, place)
+    path = search_file(search, context)
     record = files.from_json(SearchRecord, files.read_json(path))
-    asked = {"base": dict(search.base), "trial": dict(place.budget.trial or {}), "candidates": list(search.candidates)}
+    requested = {
+        "base": dict(search.base),
+        "trial": dict(context.budget.trial or {}),
+        "candidates": list(search.candidates),
+    }
     stored = {"base": record.base, "trial": record.trial, "candidates": [one.settings for one in record.candidates]}
-    if record.preset != search.preset or stored != plain_data(asked):
+    if record.preset != search.preset or stored != plain_data(requested):
         raise RunError(f"{path} is the record of another search: remove it and its runs to search again")
 
 
 def plain_data(value: Any) -> Any:
-    """Convert a value to what a JSON file gives back."""
+    """Convert a value to the form in which it is read from a JSON file."""
     return json.loads(json.dumps(value))
 
 
-def trial_settings(search: Search, index: int, place: ExperimentContext) -> Settings:
+def trial_settings(search: Search, index: int, context: ExperimentContext) -> Settings:
     """Return the changes of a candidate's short training to the preset."""
-    size = {} if place.size is None else {"size": place.size}
-    return {**(place.budget.trial or {}), **size, **search.base, **search.candidates[index], "seed": 0}
+    size = {} if context.size is None else {"size": context.size}
+    return {**(context.budget.trial or {}), **size, **search.base, **search.candidates[index], "seed": 0}
 
 
-def trial_folder(search: Search, index: int, place: ExperimentContext) -> Path:
+def trial_folder(search: Search, index: int, context: ExperimentContext) -> Path:
     """Return the folder of a candidate's short training."""
-    return search_file(search, place).parent / f"{search.name}-{index}"
+    return search_file(search, context).parent / f"{search.name}-{index}"
 
 
-def trial_of(search: Search, index: int, place: ExperimentContext, diverged: Collection[Path]) -> Trial:
+def trial_of(search: Search, index: int, context: ExperimentContext, diverged: Collection[Path]) -> Trial:
     """Return the result of a candidate; it has no validation if it diverged."""
-    settings, folder = dict(search.candidates[index]), trial_folder(search, index, place)
+    settings, folder = dict(search.candidates[index]), trial_folder(search, index, context)
     if folder in diverged:
         return Trial(settings)
     best = files.from_json(BestCheckpoint, files.read_json(folder / "best.json"))
     return Trial(settings, best.validation, last_of(folder)["seconds"])
 
 
-def finished_trials(row: Row, place: ExperimentContext) -> list[Trial]:
+def finished_trials(row: Row, context: ExperimentContext) -> list[Trial]:
     """Return the candidates of a row's search whose short training is complete."""
-    if row.search is None or place.budget.trial is None:
+    if row.search is None or context.budget.trial is None:
         return []
-    left = {job.folder for job in trial_jobs(row.search, place)}
+    left = {job.folder for job in trial_jobs(row.search, context)}
     indices = range(len(row.search.candidates))
-    return [trial_of(row.search, i, place, ()) for i in indices if trial_folder(row.search, i, place) not in left]
+    return [trial_of(row.search, i, context, ()) for i in indices if trial_folder(row.search, i, context) not in left]
 
 
 def last_of(folder: Path) -> Json:
@@ -168,11 +172,11 @@ def finished(folder: Path, config: Config) -> bool:
     return (folder / "last.json").exists() and last_of(folder)["step"] >= config.training.steps
 
 
-def row_jobs(row: Row, place: ExperimentContext) -> list[TrainJob]:
+def row_jobs(row: Row, context: ExperimentContext) -> list[TrainJob]:
     """Return a job for each run of a row that is not trained completely."""
     jobs = []
     for seed in row.seeds:
-        config, folder, settings = run_of(row, seed, place)
+        config, folder, settings = run_of(row, seed, context)
         if not finished(folder, config):
             label = f"{row.label}, seed {seed}" if len(row.seeds) > 1 else row.label
             arguments = train_arguments(row.preset, row.learner, settings)
@@ -180,11 +184,11 @@ def row_jobs(row: Row, place: ExperimentContext) -> list[TrainJob]:
     return jobs
 
 
-def trial_jobs(search: Search, place: ExperimentContext) -> list[TrainJob]:
+def trial_jobs(search: Search, context: ExperimentContext) -> list[TrainJob]:
     """Return a job for each candidate of a search that is not trained completely."""
     jobs = []
     for index in range(len(search.candidates)):
-        settings, folder = trial_settings(search, index, place), trial_folder(search, index, place)
+        settings, folder = trial_settings(search, index, context), trial_folder(search, index, context)
         config = preset(search.preset, search.learner).with_settings(**settings)
         if not finished(folder, config):
             label = f"search for {search.name}, {index + 1} of {len(search.candidates)}"

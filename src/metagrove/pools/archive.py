@@ -34,7 +34,7 @@ UNREADABLE = (
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError),
     *(ValueError, KeyError, IndexError, OverflowError, RuntimeError, NotImplementedError, struct.error, AttributeError),
 )
-"""What the libraries raise of damaged archives."""
+"""Exceptions of the libraries for damaged archives."""
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 """Compression methods that a zip file may use."""
 ENCRYPTED = 1
@@ -107,7 +107,7 @@ def members(source: Path, want: Want, limits: Limits) -> Members:
     """Yield the path of each regular file of a source, and its content if `want(path)` is true.
 
     Raises:
-        InputError: The source cannot be read, or is larger than the limits, as it declares or as it turns out.
+        InputError: The source cannot be read, or its declared or actual size is above the limits.
     """
     try:
         yield from reader(source)(source, want, limits)
@@ -149,7 +149,7 @@ def folder_members(source: Path, want: Want, limits: Limits) -> Members:
 
 
 def opener_of(source: Path, limits: Limits = DEFAULT) -> Callable[..., Any] | None:
-    """What opens a tar file, by how it is compressed; None if it is none. No more than a header is read."""
+    """The function that opens a tar file with its compression; None for another file. Only a header is read."""
     for opener in (gzip.open, bz2.open, lzma.open, open):
         with contextlib.suppress(*UNREADABLE, InputError), opener(source, "rb") as file:
             small_reads(file, source, limits).close()
@@ -158,7 +158,7 @@ def opener_of(source: Path, limits: Limits = DEFAULT) -> Callable[..., Any] | No
 
 
 def small_reads(file: Any, source: Path, limits: Limits) -> tarfile.TarFile:
-    """Open a tar file of which no more is read at once than the limits allow."""
+    """Open a tar file with limited reads."""
     guarded: Any = SmallReads(file, source, limits)
     return tarfile.open(fileobj=guarded, mode="r:")
 

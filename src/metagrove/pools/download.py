@@ -85,7 +85,7 @@ class Resuming:
             self.get(url)
         except BROKEN as error:
             had = self.size()
-            again = f"; {had:,} bytes are kept, run the same command to resume" if had else ""
+            again = f"; {had:,} bytes are stored, run the same command to resume" if had else ""
             raise InputError(f"{url} could not be downloaded ({reason(error)}){again}: {self.hint}") from error
         os.replace(self.part, output_file)
 
@@ -127,7 +127,7 @@ def chunks(response: requests.Response) -> Iterator[bytes]:
 
 
 def reason(error: Exception) -> str:
-    """Describe in a few words why a download failed."""
+    """Describe why a download failed."""
     if isinstance(error, requests.HTTPError) and error.response is not None:
-        return f"the server says {error.response.status_code} {error.response.reason}"
+        return f"the server answered {error.response.status_code} {error.response.reason}"
     return "no connection" if isinstance(error, requests.ConnectionError) else str(error) or type(error).__name__

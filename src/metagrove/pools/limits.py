@@ -1,4 +1,4 @@
-"""Limits of untrusted archives and images, by declared and by actual size, before memory is allocated."""
+"""Limits on the declared and actual size of untrusted archives and images, checked before memory is allocated."""
 
 import dataclasses
 from pathlib import Path
@@ -10,7 +10,7 @@ __all__ = ["DEFAULT", "Limits", "SmallReads", "read_member"]
 
 MB = 1_000_000
 MAX_RATIO = 200
-"""How many times its own size an archive above 1 GB may unpack to; images hardly shrink."""
+"""Maximum compression ratio of an archive above 1 GB; images hardly compress."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Limits:
             )
 
     def add(self, total: int, size: int, source: Path, path: str, *, wanted: bool) -> int:
-        """The size of an archive so far, with one more member; a member or an archive that is too large is refused."""
+        """Add a member to the size of an archive; raise an InputError if the member or the archive is too large."""
         if wanted:
             self.refuse_large(source, path, size)
         if total + size > max(MAX_RATIO * source.stat().st_size, 1000 * MB):
@@ -61,7 +61,7 @@ DEFAULT = Limits()
 
 
 def read_member(file: Any, limits: Limits, source: Path, path: str) -> bytes:
-    """Read a file of a source, which may be larger than it declares."""
+    """Read a file of a source, whose declared size may be too small."""
     most = int(limits.max_file_mb * MB)
     content = file.read(most + 1)
     limits.refuse_large(source, path, len(content))
@@ -69,21 +69,21 @@ def read_member(file: Any, limits: Limits, source: Path, path: str) -> bytes:
 
 
 class SmallReads:
-    """A file of which only limited parts are read at once: a header of a tar file may declare any length."""
+    """A file with limited reads, since a header of a tar file may declare any length."""
 
     def __init__(self, file: Any, source: Path, limits: "Limits"):
         self.file, self.source, self.most = file, source, int(2 * limits.max_file_mb * MB)
 
     def read(self, size: int = -1) -> bytes:
-        """Read some bytes; more than twice the largest file are refused."""
+        """Read bytes, at most twice the size of the largest file."""
         if not 0 <= size <= self.most:
             raise InputError(f"{self.source} has a header of {size:,} bytes: it is damaged, download it again")
         return self.file.read(size)
 
-    def seek(self, place: int, whence: int = 0) -> int:
-        """Go to a place."""
-        return self.file.seek(place, whence)
+    def seek(self, position: int, whence: int = 0) -> int:
+        """Set the position."""
+        return self.file.seek(position, whence)
 
     def tell(self) -> int:
-        """The present place."""
+        """Return the position."""
         return self.file.tell()

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from metagrove import files
-from metagrove.errors import InputError, RunError, quoted
+from metagrove.errors import InputError, RunError, quoted, shortened
 from metagrove.files import Json
 
 SPLITS = ("train", "validation", "test")
 OLD = ".old"
-"""Ending of a pool that is put aside for a moment while another takes its place."""
+"""Suffix of a pool that is renamed while another replaces it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +111,7 @@ def read(name: str, size: int, data: Path) -> Pool:
     try:
         images = np.load(path, mmap_mode="r")
     except (OSError, ValueError, EOFError, OverflowError, SyntaxError, tokenize.TokenError, MemoryError) as error:
-        raise RunError(f"{path} cannot be read ({str(error)[:200]}): prepare {name} again") from error
+        raise RunError(f"{path} cannot be read ({shortened(error, 200)}): prepare {name} again") from error
     if images.shape != (sum(one.count for one in index.classes), size, size, 3) or images.dtype != np.uint8:
         raise RunError(f"{path} has shape {images.shape}, which differs from its index: prepare it again")
     starts = [0, *itertools.accumulate(one.count for one in index.classes)]
@@ -121,7 +121,7 @@ def read(name: str, size: int, data: Path) -> Pool:
 
 
 def restore(aside: Path) -> None:
-    """Put a pool back that was put aside by a process that was killed before the new one was in place."""
+    """Restore a pool that was renamed by a process that was killed before the new one was in place."""
     folder = aside.with_name(aside.name[1:].removesuffix(OLD))
     with contextlib.suppress(OSError):
         if aside.is_dir() and not folder.exists():

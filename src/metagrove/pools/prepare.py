@@ -15,7 +15,7 @@ from pathlib import Path
 import PIL
 from rich.progress import Progress
 
-from metagrove.errors import InputError, quoted
+from metagrove.errors import InputError, quoted, shortened
 from metagrove.files import TEMPORARY, hold, remove_abandoned, save_error
 from metagrove.pools import archive, pool
 from metagrove.pools.image import decode
@@ -53,7 +53,7 @@ def prepare(
         splits: Proportions of training, validation and test classes, if the source defines no split.
         seed: Random seed of that split.
         force: Replace an existing pool.
-        limits: How large the source and its images may be.
+        limits: Limits on the sizes of the source and its images.
 
     Returns:
         The folder of the pool.
@@ -117,7 +117,7 @@ def fill(folder: Path, source: Path, size: int, classes: list[Planned], limits: 
                 images[row] = decode(content, size, box, limits)
             except Exception as error:  # a damaged image makes Pillow raise nearly anything
                 reason = (str(error) or type(error).__name__).splitlines()[0]
-                problems.append(f"{path} is not a readable image ({reason[:200]})")
+                problems.append(f"{path} is not a readable image ({shortened(reason, 200)})")
             missing.discard(path)
             step()
     images.flush()
@@ -157,7 +157,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def remove_half_pools(data: Path) -> None:
-    """Remove what killed preparations left behind; a pool that one of them had just put aside comes back."""
+    """Remove temporary folders of killed preparations, and restore a pool that one of them had renamed."""
     for aside in list(data.glob(f".*{OLD}")):
         pool.restore(aside)
     remove_abandoned(data)

@@ -124,14 +124,14 @@ class ARML(GradientLearner):
         propagated = meta.graph.propagate(prototypes)
         raw_embedding, raw_loss = autoencode(meta.raw_aggregator, prototypes)
         propagated_embedding, propagated_loss = autoencode(meta.propagated_aggregator, propagated)
-        place = jnp.concatenate([raw_embedding, propagated_embedding])
-        adapted, path = self.fit(apply_gate(meta.net, meta.gate, place), support, steps)
+        gate_input = jnp.concatenate([raw_embedding, propagated_embedding])
+        adapted, path = self.fit(apply_gate(meta.net, meta.gate, gate_input), support, steps)
         reconstruction_loss = raw_loss + propagated_loss
         info = Info(
             path=path,
             penalty=self.reconstruction_weight * reconstruction_loss,
             metrics={"reconstruction_loss": reconstruction_loss},
-            task_embedding=place,
+            task_embedding=gate_input,
             assignments=(meta.graph.links(prototypes).mean(0, keepdims=True),),
         )
         return adapted, info

@@ -108,10 +108,10 @@ class LLAMA(GradientLearner):
     """Initial value of log τ."""
 
     def validation_errors(self) -> list[str]:
-        wrong = [] if self.curvature_weight >= 0 else ["curvature_weight must be 0 or more"]
-        wrong += [] if self.curvature_positions >= 0 else ["curvature_positions must be 0 or more"]
-        wrong += [] if self.damping > 0 else [f"damping must be positive, got {self.damping}"]
-        return super().validation_errors() + wrong
+        errors = [] if self.curvature_weight >= 0 else ["curvature_weight must be 0 or more"]
+        errors += [] if self.curvature_positions >= 0 else ["curvature_positions must be 0 or more"]
+        errors += [] if self.damping > 0 else [f"damping must be positive, got {self.damping}"]
+        return super().validation_errors() + errors
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> LLAMAMeta:
         net = require_layers(self.net(spec, key=key), "LLAMA")

@@ -103,8 +103,8 @@ class MatchingNetFCE(Learner):
     any_ways: ClassVar[bool] = True
 
     def validation_errors(self) -> list[str]:
-        wrong = [] if self.sharpness > 0 else [f"sharpness must be positive, got {self.sharpness}"]
-        return check_at_least_one(self, "feature_dim", "read_steps", "test_permutations") + wrong
+        errors = [] if self.sharpness > 0 else [f"sharpness must be positive, got {self.sharpness}"]
+        return check_at_least_one(self, "feature_dim", "read_steps", "test_permutations") + errors
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> FCEMeta:
         keys = jax.random.split(key, 5)

@@ -87,8 +87,8 @@ class MTNet(GradientLearner):
     """Temperature of the Gumbel-softmax distribution of the masks."""
 
     def validation_errors(self) -> list[str]:
-        wrong = [] if self.temperature > 0 else [f"temperature must be positive, got {self.temperature}"]
-        return super().validation_errors() + wrong
+        errors = [] if self.temperature > 0 else [f"temperature must be positive, got {self.temperature}"]
+        return super().validation_errors() + errors
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> MTNetMeta:
         net = require_layers(self.make_net(spec, key=key), "MT-Net")

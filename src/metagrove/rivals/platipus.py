@@ -60,10 +60,10 @@ class PLATIPUS(GradientLearner):
     """Treat ∇L(μ) as a constant, without second derivatives on all queries; the inner steps keep theirs."""
 
     def validation_errors(self) -> list[str]:
-        wrong = [] if self.kl_weight >= 0 else [f"kl_weight must be 0 or more, got {self.kl_weight}"]
+        errors = [] if self.kl_weight >= 0 else [f"kl_weight must be 0 or more, got {self.kl_weight}"]
         own = getattr(self.net, "statistics", "batch") == "support"
-        wrong += ["PLATIPUS needs batch normalisation by batch statistics: use --statistics batch"] if own else []
-        return super().validation_errors() + check_at_least_one(self, "samples") + wrong
+        errors += ["PLATIPUS needs batch normalisation by batch statistics: use --statistics batch"] if own else []
+        return super().validation_errors() + check_at_least_one(self, "samples") + errors
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> PLATIPUSMeta:
         net = self.net(spec, key=key)

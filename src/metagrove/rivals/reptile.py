@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from metagrove.inner import GradientLearner, Params, UpdateRule, clipped, descend, repeat, squared_distance
 from metagrove.learner import Info, Predictor
 from metagrove.losses import LossFn
-from metagrove.nets.order import permuted_places, sorted_places
+from metagrove.nets.order import permuted_order, sorted_order
 from metagrove.nets.predictors import bind_support
 from metagrove.task import Examples, Spec, Task, join
 
@@ -64,8 +64,8 @@ class Reptile(GradientLearner):
             ["first_order has no effect here: Reptile never differentiates its inner steps"] if self.first_order else []
         )
         names = ("minibatch", "test_minibatch")
-        wrong = [f"{name} must be 0 or more, got {value}" for name in names if (value := getattr(self, name)) < 0]
-        return super().validation_errors() + needless + wrong
+        errors = [f"{name} must be 0 or more, got {value}" for name in names if (value := getattr(self, name)) < 0]
+        return super().validation_errors() + needless + errors
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> Predictor | ReptileMeta:
         net = self.net(spec, key=key)
@@ -148,12 +148,12 @@ def draw_batches(examples: Examples, steps: int, size: int, key: PRNGKeyArray | 
     Returns:
         Indices of shape (steps, size).
     """
-    in_order = sorted_places(examples) if key is None else jnp.argsort(~examples.mask, stable=True)
+    in_order = sorted_order(examples) if key is None else jnp.argsort(~examples.mask, stable=True)
     key = jax.random.key(0) if key is None else key
     num_real = jnp.maximum(examples.mask.sum(), 1)
 
     def row(place: Array) -> Array:
-        shuffled = permuted_places(examples.mask[in_order], jax.random.fold_in(key, place // num_real))
+        shuffled = permuted_order(examples.mask[in_order], jax.random.fold_in(key, place // num_real))
         return in_order[shuffled[place % num_real]]
 
     return jax.vmap(jax.vmap(row))(jnp.arange(steps * size).reshape(steps, size))

@@ -63,9 +63,9 @@ class Attention(eqx.Module):
 
     def of_queries(self, queries: Float[Array, "q c"], rows: Rows, real: Bool[Array, " n"]) -> Float[Array, "q _"]:
         """Every query attends to itself and to the support, and not to other queries."""
-        asked = self.query(queries)
-        to_support = jnp.where(real[None], asked @ (rows @ self.key).T * self.scale, NEVER)
-        to_itself = (asked * (queries @ self.key)).sum(1, keepdims=True) * self.scale
+        query = self.query(queries)
+        to_support = jnp.where(real[None], query @ (rows @ self.key).T * self.scale, NEVER)
+        to_itself = (query * (queries @ self.key)).sum(1, keepdims=True) * self.scale
         weights = jax.nn.softmax(jnp.concatenate([to_support, to_itself], axis=1))
         seen = weights[:, :-1] @ self.value(rows) + weights[:, -1:] * self.value(queries)
         return jnp.concatenate([queries, seen], axis=1)
@@ -96,8 +96,8 @@ class Dense(eqx.Module):
 
     def of_queries(self, queries: Float[Array, "q c"], rows: Rows, real: Bool[Array, " n"]) -> Float[Array, "q _"]:
         """Every query stands right behind the last unmasked row."""
-        place = real.sum() - self.dilation
-        before = jnp.where(place >= 0, rows[jnp.maximum(place, 0)], 0)
+        position = real.sum() - self.dilation
+        before = jnp.where(position >= 0, rows[jnp.maximum(position, 0)], 0)
         return self.gated(queries, before[None])
 
     def gated(self, rows: Float[Array, "r c"], before: Float[Array, "b c"]) -> Float[Array, "r _"]:
@@ -166,10 +166,10 @@ class SNAIL(Learner):
 
     def validation_errors(self) -> list[str]:
         sizes = (*self.key_dims, *self.value_dims, *self.dilations)
-        wrong = [] if min(sizes, default=1) > 0 else ["key_dims, value_dims and dilations must be positive"]
+        errors = [] if min(sizes, default=1) > 0 else ["key_dims, value_dims and dilations must be positive"]
         if len(self.key_dims) != len(self.value_dims) or not self.key_dims:
-            wrong += [f"key_dims and value_dims must have the same length, got {self.key_dims} and {self.value_dims}"]
-        return check_at_least_one(self, "filters_per_block", "test_permutations") + wrong
+            errors += [f"key_dims and value_dims must have the same length, got {self.key_dims} and {self.value_dims}"]
+        return check_at_least_one(self, "filters_per_block", "test_permutations") + errors
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> SNAILMeta:
         net_key, last_key, *keys = jax.random.split(key, 2 + len(self.key_dims) * (1 + len(self.dilations)))

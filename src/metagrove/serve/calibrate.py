@@ -25,9 +25,9 @@ __all__ = ["Draws", "calibrate", "draw_rows", "split_tasks"]
 NUM_DRAWS = 4
 """Draws of each task, with different support rows."""
 MOST_QUERIES = 50
-"""Most query rows of a draw."""
+"""Maximum number of query rows of a draw."""
 FEWEST_TASKS = 3
-"""Tasks with enough rows that a number of support rows needs for quantiles of its own."""
+"""Minimum number of tasks with enough rows for quantiles of a number of support rows."""
 
 
 def calibrate(run: Run | str | Path) -> Run:
@@ -57,7 +57,7 @@ def calibrate(run: Run | str | Path) -> Run:
 
 
 def calibrate_predictions(run: Run) -> None:
-    """Calibrate what a run's own learner predicts."""
+    """Calibrate the predictions of a run's own learner."""
     (run.folder / "calibration.json").unlink(missing_ok=True)  # predictions below are those before calibration
     tasks = split_tasks(run, "validation")
     write_calibration(run.folder, label_calibration(run, tasks) if run.classifies else value_calibration(run, tasks))
@@ -65,7 +65,7 @@ def calibrate_predictions(run: Run) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Draws:
-    """Support and query rows of tasks, and what the run predicts for the query rows; `task` is the index of each."""
+    """Support and query rows of tasks, and predictions for the query rows; `task` has the index of each draw's task."""
 
     task: list[int]
     support_x: list[np.ndarray]
@@ -75,7 +75,7 @@ class Draws:
     std: list[np.ndarray] | None
 
     def by_task(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Concatenate what belongs to the draws of one task."""
+        """Concatenate the values of all draws of each task."""
         at = np.array(self.task)
         return [np.concatenate([values[int(i)] for i in np.flatnonzero(at == one)]) for one in np.unique(at)]
 
@@ -152,7 +152,7 @@ def scales_of(draws: Draws, scale: Scale, weight: float) -> list[np.ndarray]:
 
 
 def choose_scale(draws: Draws) -> tuple[Scale, float]:
-    """Choose the scale on the tasks: the learner's own std, or one that grows with distance if that is clearly better.
+    """Choose the scale: the learner's own std, or one that grows with distance if that is significantly better.
 
     Better is a smaller interval score over tasks, by more than the 95 % confidence interval of the paired difference.
     """

@@ -4,7 +4,7 @@ An interval is prediction ± quantile · scale(x), where the scale is one of
 
     constant     1
     distance     1 + w d(x), with the distance d to the nearest support row
-    std          the standard deviation that the learner itself has in closed form
+    std          the standard deviation that the learner provides in closed form
 
 and the quantile belongs to the number of support rows. `calibrate` decides on both with validation tasks.
 """
@@ -24,7 +24,7 @@ __all__ = ["COVERAGE", "LEVELS", "Calibration", "TaskCalibration", "distance_to_
 
 FILE = "calibration.json"
 LEVELS = (0.5, 0.8, 0.9, 0.95)
-"""Coverages that quantiles are kept for."""
+"""Coverages with stored quantiles."""
 COVERAGE = 0.9
 """Coverage of the intervals of `predict`."""
 LARGEST = 1e9
@@ -45,24 +45,24 @@ class TaskCalibration:
     """The encoded support inputs, if the scale needs them."""
 
     def misfits(self, num_targets: int, x_dim: int, *, has_std: bool) -> list[str]:
-        """List what keeps the calibration from serving a task.
+        """List why the calibration cannot be used for a task.
 
         Args:
             num_targets: Number of values that a prediction has.
             x_dim: Number of values of an encoded input row.
             has_std: Whether the learner has a standard deviation in closed form.
         """
-        wrong = []
+        errors = []
         each = [(len(some), *(one >= 0 for one in some)) for some in (self.quantiles or {}).values()]
         if any(one != (num_targets, *(True,) * num_targets) for one in each):
-            wrong.append(f"calibration.quantiles must be {num_targets} numbers from 0 for each coverage")
+            errors.append(f"calibration.quantiles must be {num_targets} numbers from 0 for each coverage")
         if self.scale == "std" and not has_std:
-            wrong.append("calibration.scale must not be std: the learner has no standard deviation")
+            errors.append("calibration.scale must not be std: the learner has no standard deviation")
         if self.scale == "distance" and not (self.support and all(len(row) == x_dim for row in self.support)):
-            wrong.append(f"calibration.support must be rows of {x_dim} numbers")
+            errors.append(f"calibration.support must be rows of {x_dim} numbers")
         if not 0 < self.temperature < LARGEST or not 0 <= self.distance_weight < LARGEST:
-            wrong.append(f"calibration.temperature and distance_weight must be positive and below {LARGEST:g}")
-        return wrong
+            errors.append(f"calibration.temperature and distance_weight must be positive and below {LARGEST:g}")
+        return errors
 
     def half_widths(self, x: np.ndarray, std: np.ndarray | None, coverage: float) -> np.ndarray:
         """Return half the width of each interval, shape (n, targets), in the net's units.

@@ -24,15 +24,15 @@ FIT = "fit"
 def fit_support(
     learner: Learner, meta: Meta, support: Examples, steps: int, statistics: Statistics
 ) -> tuple[Predictor, Info]:
-    """`adapt` without randomness and without what only training looks at; the predictor's statistics are fixed.
+    """`adapt` without randomness and without the outputs that only training uses; the predictor's statistics are fixed.
 
-    The loss on the support set itself tells how well the task can be fitted at all: a measure of novelty.
+    The loss on the support set after adapting is a measure of novelty.
     """
     predictor, info = learner.adapt(meta, support, steps=steps)
     predictor = bind_support(predictor, support, statistics)
     loss = learner.loss(predictor(support.x, support.mask), support.y, support.mask)
-    kept = {"path": repeat(predictor, 1), "penalty": jnp.zeros(()), "metrics": {}}
-    return predictor, dataclasses.replace(info, novelty={**info.novelty, FIT: loss}, **kept)
+    reduced = {"path": repeat(predictor, 1), "penalty": jnp.zeros(()), "metrics": {}}
+    return predictor, dataclasses.replace(info, novelty={**info.novelty, FIT: loss}, **reduced)
 
 
 adapt_one = eqx.filter_jit(fit_support)
@@ -40,7 +40,7 @@ adapt_one = eqx.filter_jit(fit_support)
 
 
 class NoPath(eqx.Module):
-    """An empty path, where the path is not needed."""
+    """A path without predictors."""
 
     def __call__(self, *_: Any) -> Array:
         """Not callable."""
@@ -61,7 +61,7 @@ def adapt_batch(
 
 
 def rows_alone(answer: Answer, x: Array) -> Array:
-    """The answer for each row by itself, so that it depends on no other row, whatever the net does with a set."""
+    """The answer for each row alone, so that it does not depend on other rows even if the net normalises by a set."""
     return jax.vmap(lambda row: answer(row[None], jnp.ones(1, bool))[0])(x)
 
 

@@ -32,10 +32,10 @@ def weighted_quantile(values: np.ndarray, weights: np.ndarray, level: float) -> 
 
 
 def task_quantile(scores: Sequence[np.ndarray], coverage: float) -> float:
-    """Compute the quantile that covers this part of the rows of a new task.
+    """Compute the quantile that covers this fraction of the rows of a new task.
 
     Args:
-        scores: Of each held-out task, the scores of its rows: absolute errors over their scale.
+        scores: For each held-out task, the scores of its rows: absolute errors over their scale.
         coverage: Requested coverage, e.g. 0.9.
 
     Returns:
@@ -61,14 +61,14 @@ def pooled(scores: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def interval_scores(errors: Sequence[np.ndarray], scales: Sequence[np.ndarray], coverage: float) -> np.ndarray:
-    """Compute each task's interval score (width, and 2/(1 - coverage) of what lies outside), smaller being better.
+    """Compute each task's interval score (width + 2/(1 - coverage) times the distance outside); smaller is better.
 
     Intervals of a task come from the other tasks' quantile.
 
     Args:
-        errors: Of each task, the absolute errors of its rows.
-        scales: Of each task, the scales of its rows, by which the quantile is multiplied.
-        coverage: Asked coverage.
+        errors: For each task, the absolute errors of its rows.
+        scales: For each task, the scales of its rows, by which the quantile is multiplied.
+        coverage: Requested coverage.
 
     Returns:
         Shape (tasks,).
@@ -86,11 +86,11 @@ def fit_temperature(log_probabilities: Sequence[np.ndarray], labels: Sequence[np
     """Fit the temperature T of softmax(log p / T) by the log loss, every task weighing the same.
 
     Args:
-        log_probabilities: Of each task, shape (rows, classes).
-        labels: Of each task, the index of the true class of each row.
+        log_probabilities: For each task, shape (rows, classes).
+        labels: For each task, the index of the true class of each row.
 
     Returns:
-        The temperature: above 1 where probabilities were too sure, below 1 where they were not sure enough.
+        The temperature: above 1 for overconfident probabilities, below 1 for underconfident ones.
     """
     losses = [
         np.mean([log_loss(tempered(logs, float(t)), y) for logs, y in zip(log_probabilities, labels, strict=True)])
@@ -100,7 +100,7 @@ def fit_temperature(log_probabilities: Sequence[np.ndarray], labels: Sequence[np
 
 
 def log_loss(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of -log p of the true class."""
+    """Compute the mean of -log p of the true class."""
     return float(-log_probabilities[np.arange(len(labels)), labels].mean())
 
 

@@ -28,9 +28,9 @@ class FewShot(BaseEstimator):
 
     classifies = False
     run_: Run
-    """The run, opened."""
+    """The loaded run."""
     task_: FittedTask
-    """What it was fitted to."""
+    """The fitted task."""
 
     def __init__(self, run: Any = None, *, steps: Any = None, alpha: Any = 1.0):  # settings are checked in `fit`
         self.run = run
@@ -38,16 +38,16 @@ class FewShot(BaseEstimator):
         self.alpha = alpha
 
     def _opened(self) -> Run:
-        """The run, of the right kind."""
+        """Load the run, and check the kind of its targets."""
         run = self.run if isinstance(self.run, Run) else load(self.run)
         if run.classifies != self.classifies:
             right = "FewShotRegressor" if self.classifies else "FewShotClassifier"
-            raise InputError(f"{run.folder.name} was trained for the other kind of target: use {right}")
+            raise InputError(f"{run.folder.name} was trained for another kind of target: use {right}")
         return run
 
     def _expect(self, run: Run, X: Any) -> None:
-        """Expect the columns that the run was trained on, by name and in any order where X has names; of a run whose
-        inputs have no names, X may have any. `validate_data` then checks X, and later rows against this one.
+        """Expect the columns that the run was trained on, by name and in any order if X has names; if the run's inputs
+        have no names, X may have any. `validate_data` then checks X, and later rows against it.
         """
         schema = run.schema
         self.n_features_in_ = len(schema.inputs) if schema else int(np.prod(run.config.source.spec.x_shape))
@@ -59,13 +59,13 @@ class FewShot(BaseEstimator):
             self.feature_names_in_ = np.array(given, object)
 
     def _checked(self, run: Run, X: Any, *y: Any, **how: Any) -> Any:
-        """X (and y) as scikit-learn checks them."""
+        """X (and y) after scikit-learn's validation."""
         if run.config.source.spec.is_image:  # a row is all values of an image
             X = np.asarray(X)
             X = X.reshape(len(X), -1) / (255 if X.dtype == np.uint8 else 1)
         if run.config.source.schema is None:
             return validate_data(self, X, *y, reset=False, dtype=np.float32, **how)
-        how["ensure_all_finite"] = False  # the schema names the cell that is not, and knows what may be missing
+        how["ensure_all_finite"] = False  # the schema checks it, names the cell and allows missing values
         return validate_data(self, X, *y, reset=False, dtype=None, **how)
 
     def _adapt(self, X: np.ndarray, y: np.ndarray) -> None:
@@ -91,8 +91,8 @@ class FewShot(BaseEstimator):
         for name in ("feature_names_in_", "n_features_in_", "task_", "model_"):
             self.__dict__.pop(name, None)
 
-    def _asked(self, X: Any) -> Any:
-        """New rows in the form that the fitted task takes: images as an array, other rows as a table."""
+    def _queries(self, X: Any) -> Any:
+        """New rows as the fitted task expects them: images as an array, other rows as a table."""
         X = self._checked(self.run_, X)
         return self._images(X) if self.run_.schema is None else rows_table(self._names(self.run_.schema), X)
 
@@ -162,7 +162,7 @@ class FewShotRegressor(RegressorMixin, FewShot):
             if return_std:
                 raise ValueError("without a run there is no standard deviation: omit return_std")
             return self.model_.predict(validate_data(self, X, reset=False))
-        rows = self._asked(X)
+        rows = self._queries(X)
         values = self._targets(self.task_.predict(rows))
         if not return_std:
             return values
@@ -185,7 +185,7 @@ class FewShotRegressor(RegressorMixin, FewShot):
             ValueError: If there is no run, or the run is not calibrated.
         """
         check_is_fitted(self)
-        found = None if self.run is None else self.task_.interval(self._asked(X), coverage)
+        found = None if self.run is None else self.task_.interval(self._queries(X), coverage)
         if found is None:
             raise ValueError("intervals need a run that is calibrated: mg.calibrate(run)")
         return self._targets(found, "_lower"), self._targets(found, "_upper")
@@ -260,7 +260,7 @@ class FewShotClassifier(ClassifierMixin, FewShot):
         check_is_fitted(self)
         if self.run is None:
             return self.model_.predict_proba(validate_data(self, X, reset=False))
-        each = self.task_.probabilities(self._asked(X))
+        each = self.task_.probabilities(self._queries(X))
         labels = label_values(self.task_.schema.labels, self.classes_.dtype)
         return each[:, np.argsort(labels, kind="stable")]
 
@@ -284,13 +284,13 @@ def column_names(X: Any) -> list[str] | None:
 
 
 def rows_table(names: list[str], X: np.ndarray, targets: Columns | None = None) -> Table:
-    """Checked rows as a table of the run's columns, whose rows count from 0 as those of an array do."""
+    """Validated rows as a table of the run's columns, with row numbers from 0."""
     columns = {name: X[:, i] for i, name in enumerate(names)}
     return Table("X", {**columns, **(targets or {})}, np.arange(len(X)))
 
 
 def label_values(labels: tuple[str, ...], dtype: np.dtype) -> np.ndarray:
-    """Labels in the kind that y has: numbers if y has numbers."""
+    """Labels with the dtype of y."""
     if dtype.kind in "iuf":
         return np.array([float(label) for label in labels]).astype(dtype)
     return np.array(labels, object if dtype.kind == "O" else str)

@@ -1,10 +1,9 @@
 """Export of a fitted task as plain layers, for use without this package; docs/export.md has a reader in NumPy.
 
-model.json           columns, layers in order (names of arrays, activation), what the last one's numbers mean
+model.json           columns, layers in order (names of arrays, activation), meaning of the outputs
 model-….safetensors  the arrays
 
-Predictors say themselves how what they wrap around a net is multiplied out, so that only layers x W + b remain
-(`as_layers`).
+A predictor defines how its modulations are folded into the weights, so that only layers x W + b remain (`as_layers`).
 """
 
 from pathlib import Path
@@ -56,7 +55,7 @@ def export(fitted: FittedTask, folder: str | Path) -> None:
 
 
 def description(fitted: FittedTask, plain: PlainLayers) -> Json:
-    """Everything but the arrays."""
+    """The content of model.json without the record of the arrays."""
     columns = fitted.schema.to_json()
     activations = (*(plain.activations or ("relu",) * (len(plain.layers) - 1)), "none")
     variance = {part: f"std.{part}" for part in PARTS} | {"noise": np.asarray(plain.noise).tolist()}

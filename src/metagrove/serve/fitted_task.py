@@ -4,8 +4,8 @@ Array in, array out: `predict` of an array gives an array in the net's units (of
 of a classifier log-probabilities. Table in, columns out: of a path, a DataFrame or a mapping of columns it gives a
 mapping of columns in the user's units.
 
-With `statistics="support"` no prediction depends on the other rows that are asked for: each row goes through the net by
-itself, and a net that normalises by statistics of a set takes those of the support set. With `statistics="query"` the
+With `statistics="support"` a prediction does not depend on the other rows of the call: each row passes through the net
+alone, and a net that normalises by statistics of a set uses those of the support set. With `statistics="query"` the
 rows of one call go through the net together, and it normalises by them (transductive).
 """
 
@@ -70,9 +70,9 @@ class FittedTask:
     """The columns; of images, the target alone, whose names are the task's classes."""
     predictor: Predictor
     support_size: int
-    """Rows of the support set with its padding."""
+    """Number of rows of the support set, with padding."""
     about: Json
-    """The task's rows, clusters, the known tasks most like it; see `standing`."""
+    """The task's rows, its clusters, the most similar known tasks; see `standing`."""
     ignored: tuple[str, ...] | None = ()
     """Columns that a file may contain and that are ignored; None if any column may be."""
     statistics: Statistics = "support"
@@ -280,5 +280,5 @@ def refuse_not_finite(columns: Mapping[str, np.ndarray], queries: QueryRows) -> 
             at = int(np.flatnonzero(~np.isfinite(values))[0])
             row = at if queries.rows is None else int(queries.rows[at])
             raise InputError(
-                f"{queries.where}, row {row}: {quoted(name)} cannot be predicted, its inputs are too large"
+                f"{queries.where}, row {row}: {quoted(name)} cannot be predicted: its inputs are too large"
             )

@@ -35,7 +35,7 @@ BATCH = 128
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """A run, and how it is fitted to tasks."""
+    """A run, and the settings with which it is fitted to tasks."""
 
     folder: Path
     config: Config
@@ -51,11 +51,11 @@ class Fit:
         return self.task(*fitted, support)
 
     def task(self, predictor: Predictor, info: Info, support: SupportRows) -> FittedTask:
-        """Return one fitted task, with its standing among the known tasks."""
+        """Return one fitted task, compared with the known tasks."""
         embedding = None if info.task_embedding is None else np.asarray(info.task_embedding)
         assignments = tuple(np.asarray(level) for level in info.assignments)
         about = {"run": self.folder.name, "rows": len(support.x), "inner_steps": self.steps}
-        place = standing(
+        facts = standing(
             self.folder,
             self.config.learner,
             self.meta,
@@ -71,7 +71,7 @@ class Fit:
             schema=support.schema,
             predictor=predictor,
             support_size=padded_size(len(support.x)),
-            about={**about, **place},
+            about={**about, **facts},
             calibration=self.task_calibration(predictor, support),
             ignored=self.config.source.ignored_columns,
             statistics=self.statistics,
@@ -80,34 +80,34 @@ class Fit:
         )
 
     def task_calibration(self, predictor: Predictor, support: SupportRows) -> TaskCalibration | None:
-        """The run's calibration for a task, if it holds; one that does not fit the run is refused."""
+        """The run's calibration for a task, if it applies; one that does not fit the run raises an error."""
         if (calibration := self.calibration) is None:
             return None
         found, spec = calibration.for_task(support.x), self.config.source.spec
         x_dim = spec.x_shape[0] if len(spec.x_shape) == 1 else 0
-        wrong = found.misfits(spec.y_dim, x_dim, has_std=isinstance(predictor, HasStd))
-        raise_type_errors(wrong, self.folder / CALIBRATION)
+        errors = found.misfits(spec.y_dim, x_dim, has_std=isinstance(predictor, HasStd))
+        raise_type_errors(errors, self.folder / CALIBRATION)
         return found
 
     @property
     def calibration(self) -> Calibration | None:
-        """The run's calibration, if it holds for this number of inner steps and these statistics."""
+        """The run's calibration, if it applies to this number of inner steps and these statistics."""
         found = read_calibration(self.folder)
         holds = found is not None and found.inner_steps == self.steps and self.statistics == "support"
         return found if holds else None
 
     def many(self, supports: Sequence[SupportRows]) -> "FittedTasks":
-        """Fit every task, those of one padded size together."""
-        groups, places = [], [(0, 0)] * len(supports)
+        """Fit every task; tasks of the same padded size are fitted together."""
+        groups, positions = [], [(0, 0)] * len(supports)
         for size, members in by_size(range(len(supports)), [support.x for support in supports]):
             width = min(BATCH, padded_size(len(members)))
             for start in range(0, len(members), width):
                 batch = members[start : start + width]
                 for at, i in enumerate(batch):
-                    places[i] = len(groups), at
+                    positions[i] = len(groups), at
                 filled = batch + batch[-1:] * (width - len(batch))  # so that few batch sizes are compiled
                 groups.append(self._batch([supports[i] for i in filled], size))
-        return FittedTasks(self, tuple(supports), tuple(groups), tuple(places))
+        return FittedTasks(self, tuple(supports), tuple(groups), tuple(positions))
 
     def _batch(self, supports: Sequence[SupportRows], size: int) -> tuple[Predictor, Info]:
         x, y = [support.x for support in supports], [support.y for support in supports]
@@ -123,18 +123,18 @@ class FittedTasks(Sequence[FittedTask]):
         fit: The run, and how it is fitted.
         supports: Support set of each task.
         groups: Predictors and infos of a batch of tasks with the same padded size, stacked along a new first axis.
-        places: Group of each task, and its index in that group.
+        positions: Group of each task, and its index in that group.
     """
 
     fit: Fit
     supports: tuple[SupportRows, ...]
     groups: tuple[tuple[Predictor, Info], ...]
     """Batches of tasks whose supports were padded to one size, stacked along a new first axis, in NumPy."""
-    places: tuple[tuple[int, int], ...]
-    """Each task's group, and where it is in it."""
+    positions: tuple[tuple[int, int], ...]
+    """Group of each task, and its index in that group."""
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.positions)
 
     @overload
     def __getitem__(self, index: int) -> FittedTask: ...
@@ -143,7 +143,7 @@ class FittedTasks(Sequence[FittedTask]):
     def __getitem__(self, index: int | slice) -> FittedTask | list[FittedTask]:
         if isinstance(index, slice):
             return [self[i] for i in range(len(self))[index]]
-        group, at = self.places[index]
+        group, at = self.positions[index]
         predictor, info = map_arrays(lambda leaf: leaf[at], self.groups[group])
         support = self.supports[index]
         return self.fit.task(predictor, info, support)
@@ -151,21 +151,21 @@ class FittedTasks(Sequence[FittedTask]):
     @property
     def task_embeddings(self) -> np.ndarray | None:
         """Each task's embedding, (tasks, d); None for a learner that does not embed tasks."""
-        found = [self.groups[group][1].task_embedding for group, _ in self.places]
-        each = [stacked[at] for stacked, (_, at) in zip(found, self.places, strict=True) if stacked is not None]
+        found = [self.groups[group][1].task_embedding for group, _ in self.positions]
+        each = [stacked[at] for stacked, (_, at) in zip(found, self.positions, strict=True) if stacked is not None]
         return np.stack(each) if each else None
 
     @property
     def assignments(self) -> list[tuple[np.ndarray, ...]]:
         """Each task's soft assignment at every level; empty tuples for a learner without clusters."""
         return [
-            tuple(np.asarray(level[at]) for level in self.groups[group][1].assignments) for group, at in self.places
+            tuple(np.asarray(level[at]) for level in self.groups[group][1].assignments) for group, at in self.positions
         ]
 
     @property
     def novelty(self) -> dict[str, np.ndarray]:
         """Each task's measures of novelty by name, (tasks,)."""
-        each = [map_arrays(lambda leaf, at=at: leaf[at], self.groups[group][1].novelty) for group, at in self.places]
+        each = [map_arrays(lambda leaf, at=at: leaf[at], self.groups[group][1].novelty) for group, at in self.positions]
         return {name: np.array([one[name] for one in each], np.float64) for name in each[0]}
 
     def std(self, inputs: Sequence[ArrayLike]) -> list[np.ndarray] | None:
@@ -206,17 +206,17 @@ class FittedTasks(Sequence[FittedTask]):
             for size, members in by_size(of_group, rows):
                 filled = [rows[members[0]]] * width
                 for i in members:
-                    filled[self.places[i][1]] = rows[i]
-                asked = stack(filled, size), real_rows(filled, size)
-                found = np.asarray(answer_batch(*asked, predictors, self.fit.statistics, std))
+                    filled[self.positions[i][1]] = rows[i]
+                queries = stack(filled, size), real_rows(filled, size)
+                found = np.asarray(answer_batch(*queries, predictors, self.fit.statistics, std))
                 for i in members:
-                    outputs[i] = found[self.places[i][1], : len(rows[i])]
+                    outputs[i] = found[self.positions[i][1], : len(rows[i])]
         return outputs
 
     def _members(self) -> list[list[int]]:
         """The tasks of each group."""
         members: list[list[int]] = [[] for _ in self.groups]
-        for i, (group, _) in enumerate(self.places):
+        for i, (group, _) in enumerate(self.positions):
             members[group].append(i)
         return members
 

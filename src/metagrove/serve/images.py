@@ -36,7 +36,7 @@ def support_images(folder: Path, spec: Spec) -> tuple[tuple[str, ...], np.ndarra
 def refuse_classes(classes: Sequence[str], folder: Path, ways: int) -> None:
     """Raise an InputError for fewer than two classes, or more than the net has outputs."""
     if len(classes) < 2:
-        raise InputError(f"{folder} has one class only, {quoted(classes[0])}: give images of at least two")
+        raise InputError(f"{folder} has one class only, {quoted(classes[0])}: expected images of at least two")
     if len(classes) > ways:
         raise InputError(f"{folder} has {len(classes)} classes, the run distinguishes {ways}: leave some out")
 
@@ -50,7 +50,7 @@ def list_images(folder: Path) -> Listing:
 
 
 def decoded(folder: Path, paths: Sequence[str], size: int) -> Iterator[tuple[list[str], np.ndarray]]:
-    """The images of these paths, some at a time, in the order in which the folder holds them."""
+    """Yield the images of these paths in batches, in the order of the folder."""
     names: list[str] = []
     some: list[np.ndarray] = []
     for path, content in contents(folder, set(paths)):
@@ -94,5 +94,5 @@ def pillow_images(given: Any) -> list[Image.Image]:
 
 
 def image_array(images: Sequence[Image.Image], size: int) -> np.ndarray:
-    """Pillow images as the net sees them, values from 0 to 1."""
+    """Convert Pillow images to inputs of the net, values from 0 to 1."""
     return np.stack([resized(image, size) for image in images]).astype(np.float32) / 255

@@ -1,10 +1,10 @@
 """Index of the known tasks: embeddings, shares of clusters, level and slopes, and measures of novelty.
 
-A new task is set against it: which known tasks it is most like, and how far out it lies compared with validation tasks,
-which training never saw either. Several measures tell of that: the distance of the embedding to the nearest centre and
-to the nearest training task, the distance of level and slopes to the nearest training task, the loss on the support set
-after adapting, and what a learner adds itself (`Info.novelty`). A task is as far out as by the measure in which it
-exceeds most validation tasks. Where these are few, training tasks are counted as well, each without itself.
+A new task is compared with it: its most similar known tasks, and how far it is from the training tasks compared with
+validation tasks, which training does not use either. The measures are the distance of the embedding to the nearest
+centre and to the nearest training task, the distance of level and slopes to the nearest training task, the loss on the
+support set after adapting, and those that a learner adds (`Info.novelty`). The percentile of a task is that of the
+measure in which it exceeds most validation tasks. If these are few, training tasks count as well, each without itself.
 """
 
 import dataclasses
@@ -25,17 +25,17 @@ from metagrove.typed_json import raise_type_errors
 
 ARRAYS = ("embeddings", "shares", "centers", "levels", "to_centers", "to_tasks")
 VECTORS = ("embeddings", "shares", "centers", "levels")
-"""The arrays with a row for each task or centre; the others have a number for each."""
+"""The arrays with a row for each task or centre; the others have one number for each."""
 WORDS = ("names", "families", "splits")
 FEWEST_HELD_OUT = 20
 """With fewer validation tasks than this, percentiles also count training tasks."""
 MEASURES = "measures."
-"""Before the names of other measures, in the file of arrays."""
+"""Prefix of the names of other measures in the file of arrays."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskIndex:
-    """The training and the validation tasks, in this order; an array is None where the learner does not tell."""
+    """The training and the validation tasks, in this order; an array is None if the learner does not provide it."""
 
     names: tuple[str, ...]
     families: tuple[str, ...]
@@ -62,21 +62,21 @@ class TaskIndex:
         return {name: values for name, values in both.items() if values is not None} | dict(self.measures)
 
     def of_split(self, split: Split) -> np.ndarray:
-        """Which tasks are of this split."""
+        """Mask of the tasks of a split."""
         return np.array([one == split for one in self.splits])
 
     def measured(
-        self, embedding: np.ndarray | None, place: np.ndarray | None, levels: np.ndarray | None
+        self, embedding: np.ndarray | None, location: np.ndarray | None, levels: np.ndarray | None
     ) -> dict[str, float]:
-        """The distances of a new task; `place` is what is compared with the centres."""
+        """The distances of a new task; `location` is compared with the centres."""
         refuse_other_run(embedding, self.embeddings, "embeddings")
-        refuse_other_run(place, self.centers, "centers")
+        refuse_other_run(location, self.centers, "centers")
         refuse_other_run(levels, self.levels, "levels")
         found = {}
         if embedding is not None and self.embeddings is not None:
             found["embedding"] = nearest_of(embedding, self.train(self.embeddings))
-        if place is not None and self.centers is not None:
-            found["cluster centres"] = nearest_of(place, self.centers)
+        if location is not None and self.centers is not None:
+            found["cluster centres"] = nearest_of(location, self.centers)
         if levels is not None and self.levels is not None:
             found[LEVELS] = nearest_of(levels / self.level_std, self.train(self.levels) / self.level_std)
         return found
@@ -98,12 +98,12 @@ class TaskIndex:
 
     @property
     def counts_training(self) -> bool:
-        """Whether percentiles also count training tasks: validation tasks alone are too few to tell 5 % of them."""
+        """Whether percentiles also count training tasks: validation tasks alone are too few to resolve 5 %."""
         return int(self.of_split("validation").sum()) < FEWEST_HELD_OUT
 
     @property
     def counted(self) -> np.ndarray:
-        """The tasks that percentiles count."""
+        """Mask of the tasks that percentiles count."""
         return np.ones(len(self.splits), bool) if self.counts_training else self.of_split("validation")
 
     def train(self, values: np.ndarray) -> np.ndarray:
@@ -135,13 +135,13 @@ LEVELS = "level and slope"
 
 
 def share_below(known: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Of each value, the share of the known ones that are less."""
+    """For each value, the share of known values below it."""
     return (known[None] < values[:, None]).mean(1)
 
 
-def nearest_of(place: np.ndarray, marks: np.ndarray) -> float:
-    """The distance to the nearest mark."""
-    return float(np.linalg.norm(marks - place.reshape(1, -1), axis=1).min())
+def nearest_of(location: np.ndarray, points: np.ndarray) -> float:
+    """The distance to the nearest point."""
+    return float(np.linalg.norm(points - location.reshape(1, -1), axis=1).min())
 
 
 def read_index(folder: Path) -> TaskIndex | None:
@@ -153,9 +153,9 @@ def read_index(folder: Path) -> TaskIndex | None:
 def refuse_misfits(path: Path, words: Mapping[str, tuple[str, ...]], arrays: Mapping[str, np.ndarray]) -> None:
     """Raise a RunError if the words or the arrays are not one for each task, or arrays have another shape or type."""
     count = len(words["names"])
-    wrong = [name for name in WORDS if len(words[name]) != count]
-    wrong += [name for name, one in arrays.items() if name != "centers" and one.shape[:1] != (count,)]
-    problems = [f"{', '.join(wrong[:3])} must have an entry for each of {count} tasks"] if wrong else []
+    incomplete = [name for name in WORDS if len(words[name]) != count]
+    incomplete += [name for name, one in arrays.items() if name != "centers" and one.shape[:1] != (count,)]
+    problems = [f"{', '.join(incomplete[:3])} must have an entry for each of {count} tasks"] if incomplete else []
     if "train" not in words["splits"] or not set(words["splits"]) <= {"train", "validation"}:
         problems += ["splits must be train or validation, and one of them train"]
     shaped = [name for name, one in arrays.items() if one.ndim != (2 if name in VECTORS else 1) or not one.size]
@@ -165,7 +165,7 @@ def refuse_misfits(path: Path, words: Mapping[str, tuple[str, ...]], arrays: Map
 
 
 def refuse_other_run(new: np.ndarray | None, known: np.ndarray | None, what: str) -> None:
-    """Raise a RunError if a new task is described by more or fewer numbers than the known ones are."""
+    """Raise a RunError if a new task has vectors of another size than the known ones."""
     if new is not None and known is not None and new.size != known.shape[1]:
         raise RunError(
             f"the index of known tasks (atlas.json) does not fit the run: {what} has {known.shape[1]} values, expected "
@@ -175,7 +175,7 @@ def refuse_other_run(new: np.ndarray | None, known: np.ndarray | None, what: str
 
 @dataclasses.dataclass(frozen=True)
 class IndexRecord:
-    """atlas.json beside what it says about its arrays."""
+    """atlas.json without the record of its arrays."""
 
     names: tuple[str, ...]
     families: tuple[str, ...]
@@ -185,7 +185,7 @@ class IndexRecord:
 
 @functools.lru_cache(maxsize=4)
 def _read(folder: Path, written: int) -> TaskIndex:
-    """Read the index, cached by the time of its file."""
+    """Read the index, cached by the modification time of its file."""
     del written
     arrays, _ = checkpoint.load_arrays(folder, "atlas")
     about = files.read_record(IndexRecord, folder / "atlas.json", needs=WORDS)
@@ -196,6 +196,6 @@ def _read(folder: Path, written: int) -> TaskIndex:
     return TaskIndex(**parts, measures=measures, clusters=about.clusters)
 
 
-def places(learner: Learner, meta: Meta, embeddings: np.ndarray) -> np.ndarray:
+def locations(learner: Learner, meta: Meta, embeddings: np.ndarray) -> np.ndarray:
     """The embeddings in the space where the learner takes distances to the centres."""
     return np.stack([np.asarray(learner.cluster_space(meta, jnp.asarray(one))) for one in embeddings])

@@ -9,7 +9,7 @@ import numpy as np
 from metagrove.keys import key_for
 from metagrove.outer import map_drawn, whole_task
 from metagrove.serve.fitted_tasks import FittedTasks
-from metagrove.serve.index import ARRAYS, LEVELS, MEASURES, WORDS, TaskIndex, places
+from metagrove.serve.index import ARRAYS, LEVELS, MEASURES, WORDS, TaskIndex, locations
 from metagrove.serve.levels import describe_group, level_and_slopes
 from metagrove.serve.run import Run
 from metagrove.serve.standing import shares
@@ -18,11 +18,11 @@ from metagrove.training import checkpoint
 
 SPLITS: tuple[Split, ...] = ("train", "validation")
 DRAWN, DRAWN_IMAGES = 200, 60
-"""Tasks of each split, of a source whose tasks have no names."""
+"""Number of tasks of each split, for a source whose tasks have no names."""
 
 
 def write_index(run: Run) -> TaskIndex:
-    """Place every training and validation task, and keep that in the run folder."""
+    """Index every training and validation task, and write the index into the run folder."""
     index = make_index(run)
     arrays = {name: value for name in ARRAYS if (value := getattr(index, name)) is not None}
     arrays |= {MEASURES + name: value for name, value in index.measures.items()}
@@ -58,13 +58,13 @@ def with_distances(index: TaskIndex, run: Run) -> TaskIndex:
     if index.embeddings is not None:
         found["to_tasks"] = to_training_tasks(index, index.embeddings)
     if index.embeddings is not None and index.centers is not None:
-        here = places(run.config.learner, run.meta, index.embeddings)
+        here = locations(run.config.learner, run.meta, index.embeddings)
         found["to_centers"] = np.linalg.norm(here[:, None] - index.centers[None], axis=2).min(1)
     return dataclasses.replace(index, **found)
 
 
 def to_training_tasks(index: TaskIndex, vectors: np.ndarray) -> np.ndarray:
-    """Each task's distance to the nearest training task; a training task is not near to itself."""
+    """Each task's distance to the nearest training task; a training task does not count for itself."""
     of_train = index.train(vectors)
     apart = np.stack([np.linalg.norm(of_train - one[None], axis=1) for one in vectors])
     train = np.flatnonzero(index.of_split("train"))
@@ -92,7 +92,7 @@ def real_rows(examples: Examples) -> tuple[np.ndarray, np.ndarray]:
 
 
 def known_tasks(run: Run, split: Split) -> list[tuple[str, Task]]:
-    """The tasks of a split by name; of a source that draws its tasks, some of them, numbered."""
+    """The tasks of a split by name; for a source that draws its tasks, a numbered sample."""
     source = run.config.source
     if names := source.task_names(split):
         return [(name, source.task(split, i)) for i, name in enumerate(names)]

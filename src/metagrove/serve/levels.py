@@ -1,7 +1,7 @@
 """Level and slopes of a task, in the units of the user's columns.
 
 y ≈ level + Σ_j slope_j x_j by ridge regression on encoded rows, whose inputs are 0 at the mean of the training tasks:
-the level is the target at average inputs. Known tasks are compared by it, and clusters are described by it.
+the level is the target at average inputs. Known tasks are compared and clusters described by these values.
 """
 
 import numpy as np
@@ -13,11 +13,11 @@ __all__ = ["describe_group", "level_and_slopes", "levels_in_units", "traits", "u
 PENALTY = 1.0
 """Ridge penalty on slopes of standardised inputs."""
 MANY_INPUTS = 500
-"""From here on the number of inputs, not of rows, would decide how long a fit takes."""
+"""Number of inputs from which the fit uses the dual form."""
 TELLING = 0.5
 """A trait describes a cluster if its mean differs from that of other tasks by this many standard deviations."""
 TRAITS = 2
-"""Most traits in the description of a cluster."""
+"""Maximum number of traits in the description of a cluster."""
 
 
 def level_and_slopes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -28,7 +28,7 @@ def level_and_slopes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         y: Encoded targets of shape (n, y_dim).
 
     Returns:
-        Shape (y_dim · (1 + x_dim),): of each target its level, then its slope in each input.
+        Shape (y_dim · (1 + x_dim),): for each target its level, then its slope in each input.
     """
     if x.shape[1] > MANY_INPUTS:
         return many_slopes(x.astype(np.float64), y.astype(np.float64))
@@ -83,15 +83,15 @@ def scales(column: Column) -> list[float]:
 
 
 def traits(levels: np.ndarray, member: np.ndarray, schema: Schema) -> list[str]:
-    """Describe a group of tasks by what tells it apart from the others.
+    """Describe a group of tasks by its differences from the others.
 
     Args:
         levels: Level and slopes of all tasks, shape (tasks, ...), encoded.
-        member: Which tasks belong to the group, shape (tasks,).
+        member: Mask of the tasks of the group, shape (tasks,).
         schema: The columns.
 
     Returns:
-        The most telling traits first, e.g. "high fertility (5.9)"; empty if there are none.
+        Traits by decreasing difference, e.g. "high fertility (5.9)"; empty if there are none.
     """
     inside, outside = levels[member], levels[~member]
     if not len(inside) or not len(outside):
@@ -105,13 +105,13 @@ def traits(levels: np.ndarray, member: np.ndarray, schema: Schema) -> list[str]:
 
 
 def slope_names(schema: Schema) -> list[tuple[str, str]]:
-    """Of each value of `levels_in_units`, the target and the input; no input for a level."""
+    """The target and the input of each value of `levels_in_units`; no input for a level."""
     targets = [name for column in schema.targets for name in column.encoded_names]
     return [(target, one) for target in targets for one in ("", *input_names(schema))]
 
 
 def trait(name: tuple[str, str], value: float, others: float) -> str:
-    """Describe a value beside that of other tasks: "high y (3.2)", "y falls more slowly with x (-0.5 per unit)"."""
+    """Describe a value compared with other tasks: "high y (3.2)", "y falls more slowly with x (-0.5 per unit)"."""
     target, by = name
     if not by:
         return f"{'high' if value > others else 'low'} {target} ({value:.3g})"

@@ -14,7 +14,7 @@ from metagrove.tables.csv_text import csv_text
 
 
 def predict_file(fitted: FittedTask, source: Path, out: Path, coverage: float = COVERAGE) -> int:
-    """Write a line for each row (or image) of `source`, in its order: the columns given, then what is predicted.
+    """Write a line for each row (or image) of `source`, in its order: its columns, then the predictions.
 
     Args:
         fitted: The fitted task.
@@ -34,7 +34,7 @@ def predict_file(fitted: FittedTask, source: Path, out: Path, coverage: float = 
         raise InputError(f"{out} is the input itself: choose another file for the predictions")
     if fitted.statistics == "query":
         raise InputError(
-            "a transductive task normalises by all rows that are asked for, and a file is read piece by piece: "
+            "a transductive task normalises by all rows of one call, but a file is read in batches: "
             "predict in Python, or adapt with the support set's statistics"
         )
     count = 0
@@ -51,13 +51,13 @@ def predict_file(fitted: FittedTask, source: Path, out: Path, coverage: float = 
 
 
 def given_columns(fitted: FittedTask, queries: QueryRows) -> dict[str, np.ndarray]:
-    """The columns of the input, identifiers among them; a known target is called TARGET_given beside the predicted."""
+    """The columns of the input, identifiers among them; a target in the input is called TARGET_given."""
     targets = {column.name for column in fitted.schema.targets}
     return {f"{name}_given" if name in targets else name: cells for name, cells in (queries.given or {}).items()}
 
 
 def written(values: np.ndarray) -> list[str]:
-    """A column's cells as text; nine digits tell every number of single precision apart. No text is a formula."""
+    """A column's cells as text; nine digits are exact in single precision, and text cannot be a formula."""
     return (
         [f"{value:.9g}" for value in values.tolist()]
         if values.dtype.kind == "f"

@@ -25,11 +25,11 @@ class QueryRows:
     rows: np.ndarray | None = None
     """The rows' numbers in the file `where`, for messages."""
     given: Mapping[str, np.ndarray] | None = None
-    """All columns of the table, as they were given."""
+    """All columns of the table, unchanged."""
 
 
 def read_queries(given: Any, spec: Spec, schema: Schema, ignored: tuple[str, ...] | None) -> QueryRows:
-    """All rows of a table, or all images of a folder."""
+    """Encode all rows of a table, or all images of a folder."""
     if not spec.is_image:
         table = open_table(given)
         note_unused(table, schema, ignored)
@@ -44,23 +44,23 @@ def read_queries(given: Any, spec: Spec, schema: Schema, ignored: tuple[str, ...
 
 
 def has_names(given: Any) -> bool:
-    """Whether rows come with names, so that the answer has columns: a table, or paths of images."""
+    """Whether the prediction has named columns: for a table, or paths of images."""
     return is_table(given) or is_path_list(given)
 
 
 def is_path_list(given: Any) -> bool:
-    """Whether this is a list of paths."""
+    """Whether a value is a list of paths."""
     return isinstance(given, list | tuple) and bool(given) and all(isinstance(one, str | Path) for one in given)
 
 
 def image_files(paths: list[Path], spec: Spec) -> QueryRows:
-    """Images by their paths."""
+    """Read images by their paths."""
     x = np.stack([read_image_file(path, spec.x_shape[0]) for path in paths])
     return QueryRows(x, np.array([str(path) for path in paths], object), str(paths[0].parent))
 
 
 def query_pieces(path: Path, spec: Spec, schema: Schema, ignored: tuple[str, ...] | None) -> Iterator[QueryRows]:
-    """The same of a file or folder of any size, some rows at a time."""
+    """Encode a file or folder of any size in batches."""
     if spec.is_image:
         yield from image_pieces(path, spec)
         return

@@ -1,4 +1,4 @@
-"""Validation of array inputs, and padding to a few sizes so that another number of rows does not recompile."""
+"""Validation of array inputs, and padding to a few sizes, so that a new number of rows does not compile again."""
 
 from collections.abc import Sequence
 from typing import TypeAlias, cast
@@ -19,12 +19,12 @@ Inputs: TypeAlias = ArrayLike | Image | Sequence[Image]
 
 
 def padded_size(num_rows: int) -> int:
-    """Row counts are rounded up to a power of two, so that few of them compile anew."""
+    """Round a number of rows up to a power of two, so that few sizes are compiled."""
     return max(4, 1 << (num_rows - 1).bit_length())
 
 
 def padded_examples(x: np.ndarray, y: np.ndarray) -> Examples:
-    """Examples in arrays of a rounded number of rows; padded in NumPy, where a new size compiles nothing."""
+    """Examples padded to a rounded number of rows, in NumPy, which compiles nothing."""
     size = padded_size(len(x))
     mask = np.arange(size) < len(x)
     return Examples(jnp.asarray(pad(x, size)), jnp.asarray(pad(y, size)), jnp.asarray(mask))
@@ -38,15 +38,15 @@ def pad(rows: np.ndarray, size: int) -> np.ndarray:
 
 
 def one_hot(labels: ArrayLike, num_classes: int) -> np.ndarray:
-    """Classes by number as rows of 0 and a 1."""
+    """One-hot codes of class indices."""
     numbers = np.asarray(labels)
     if not np.isin(numbers, range(num_classes)).all():
-        raise InputError(f"y must be numbers of classes from 0 to {num_classes - 1}, got {numbers.tolist()}")
+        raise InputError(f"y must be class indices from 0 to {num_classes - 1}, got {numbers.tolist()}")
     return np.eye(num_classes, dtype=np.float32)[numbers.astype(int)]
 
 
 def support_rows(x: Inputs, y: ArrayLike, spec: Spec, *, classifies: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Checked inputs and targets; a classifier's targets may be the classes' numbers."""
+    """Validated inputs and targets; those of a classifier may be class indices."""
     y = one_hot(y, spec.y_dim) if classifies and np.ndim(np.asarray(y)) == 1 else y
     inputs = input_rows(x, spec)
     targets = numeric_rows("y", y, (spec.y_dim,))
@@ -58,7 +58,7 @@ def support_rows(x: Inputs, y: ArrayLike, spec: Spec, *, classifies: bool) -> tu
 def support_sets(
     supports: Sequence[tuple[ArrayLike, ArrayLike]], spec: Spec, *, classifies: bool
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """`support_rows` of many tasks; numbers are checked all at once, which is most of the time saved."""
+    """`support_rows` of many tasks, whose values are checked all at once, which is faster."""
     try:
         inputs = [as_rows(x, spec.x_shape) for x, _ in supports]
         targets = [as_rows(y, (spec.y_dim,)) for _, y in supports]
@@ -81,7 +81,7 @@ def all_finite(sets: Sequence[np.ndarray]) -> bool:
 def support_of(
     number: int, x: ArrayLike, y: ArrayLike, spec: Spec, *, classifies: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`support_rows` of one of many tasks, named where it is refused."""
+    """`support_rows` of one of many tasks, whose number is in error messages."""
     try:
         return support_rows(x, y, spec, classifies=classifies)
     except InputError as error:
@@ -89,7 +89,7 @@ def support_of(
 
 
 def input_rows(x: Inputs, spec: Spec) -> np.ndarray:
-    """Checked inputs; images may also be Pillow images."""
+    """Validated inputs; images may also be Pillow images."""
     if spec.is_image and (images := pillow_images(x)):
         return image_array(images, spec.x_shape[0])
     if isinstance(x, np.ndarray) and x.dtype == np.uint8 and len(spec.x_shape) == 3:
@@ -98,14 +98,14 @@ def input_rows(x: Inputs, spec: Spec) -> np.ndarray:
 
 
 def numeric_rows(name: str, values: ArrayLike, row_shape: tuple[int, ...]) -> np.ndarray:
-    """An (n, *row_shape) array of finite numbers; a plain list of numbers will do where a row is one number."""
+    """An (n, *row_shape) array of finite numbers; a flat list of numbers is accepted if a row is one number."""
     expected = f"({', '.join(['n', *map(str, row_shape)])})"
     try:
         array = as_rows(values, row_shape)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be numbers of shape {expected}: {error}") from error
     if array.ndim != 1 + len(row_shape) or array.shape[1:] != row_shape:
-        raise InputError(f"{name} must have shape {expected}, got {array.shape}: one row an example")
+        raise InputError(f"{name} must have shape {expected}, got {array.shape}: give one row per example")
     if len(array) == 0:
         raise InputError(f"{name} is empty: give at least one row")
     if not np.isfinite(array).all():
@@ -116,6 +116,6 @@ def numeric_rows(name: str, values: ArrayLike, row_shape: tuple[int, ...]) -> np
 
 
 def as_rows(values: ArrayLike, row_shape: tuple[int, ...]) -> np.ndarray:
-    """The values in single precision; where a row is one number, a plain list becomes rows."""
+    """The values in single precision; a flat list becomes rows if a row is one number."""
     array = np.asarray(values, np.float32)
     return array[:, None] if row_shape == (1,) and array.ndim == 1 else array

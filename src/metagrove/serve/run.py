@@ -41,7 +41,7 @@ class Run:
         config: Source, learner and settings of training.
         meta: The meta-parameters at the best checkpoint by validation.
         about: Record of that checkpoint, with its validation.
-        serves: Whether `adapt` uses what won on validation tasks, where that is not the run's own learner.
+        serves: Whether `adapt` uses the winner on validation tasks, if that is not the run's own learner.
 
     Example:
         >>> import metagrove as mg
@@ -55,13 +55,13 @@ class Run:
     meta: Meta
     about: Json
     serves: bool = True
-    """Whether `adapt` uses what won on validation tasks (`served`), where that is not the run's own learner."""
+    """Whether `adapt` uses the winner on validation tasks (`served`), if that is not the run's own learner."""
 
     def __repr__(self) -> str:
         return f"<{type(self.config.learner).__name__} run {self.folder.name}>"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Run":
-        return self  # nothing in it changes; scikit-learn copies an estimator's settings for every fold
+        return self  # it is immutable; scikit-learn copies an estimator's settings for every fold
 
     @property
     def metric(self) -> str:
@@ -89,7 +89,7 @@ class Run:
         return name_of("learner", self.config.learner) or type(self.config.learner).__name__
 
     def alone(self) -> "Run":
-        """The same run, which adapts with its own learner.
+        """The same run, adapting with its own learner.
 
         Returns:
             The run.
@@ -97,11 +97,11 @@ class Run:
         return dataclasses.replace(self, serves=False)
 
     def using(self, learner: str | None = None) -> "Run":
-        """The run that adapts: what won on validation tasks when baselines were measured, or the learner of that name.
+        """The run that adapts: the winner on validation tasks if baselines were measured, or the learner of that name.
 
         Args:
-            learner: "hsml" or whatever the run was trained with, or the name of one of its baselines, e.g.
-                "mixed-model"; by default what the run serves.
+            learner: The name of the run's own learner, e.g. "hsml", or the name of one of its baselines, e.g.
+                "mixed-model"; by default the served one.
 
         Returns:
             A run.
@@ -137,7 +137,7 @@ class Run:
             steps: Number of inner steps; by default the number selected on validation tasks.
             statistics: Whose statistics normalise images. With "support", a prediction does not depend on other rows;
                 with "query", the rows of one call are normalised together (transductive).
-            learner: Name of the learner or baseline to use; by default what won on validation tasks (`using`).
+            learner: Name of the learner or baseline to use; by default the winner on validation tasks (`using`).
 
         Returns:
             The fitted task.
@@ -156,8 +156,8 @@ class Run:
         return fitted if run.folder == self.folder else self._placed(fitted, rows, run)
 
     def _placed(self, fitted: FittedTask, rows: SupportRows, run: "Run") -> FittedTask:
-        """A task fitted by a baseline, with what the run's own learner says about where it stands."""
-        own = self._fit(None, fitted.statistics).one(rows)  # as the known tasks of the index were adapted to
+        """A task fitted by a baseline, compared with the known tasks by the run's own learner."""
+        own = self._fit(None, fitted.statistics).one(rows)  # by which the known tasks of the index were adapted
         about = {**own.about, "inner_steps": run.inner_steps, "learner": run.folder.name}
         return dataclasses.replace(fitted, about=about, task_embedding=own.task_embedding, assignments=own.assignments)
 
@@ -169,7 +169,7 @@ class Run:
         statistics: Statistics = "support",
         learner: str | None = None,
     ) -> FittedTasks:
-        """Adapt to many tasks at once, in few compiled calls: far faster than one by one.
+        """Adapt to many tasks at once, in few compiled calls, which is much faster than one by one.
 
         Args:
             supports: The support set of each task, (x, y) as arrays.
@@ -206,14 +206,14 @@ class Run:
     ) -> Scores:
         """Score every test task after 0, 1, ... inner steps.
 
-        A source whose families can be drawn apart gives each its equal part of the tasks. Where the same tasks are
-        drawn again, a score is the mean over a task's draws.
+        If families can be drawn separately, each has the same number of tasks. If tasks are drawn repeatedly, a score
+        is the mean over a task's draws.
 
         Args:
             num_tasks: Number of test tasks.
             seed: Random seed of the test tasks.
-            steps: Most inner steps; by default as many as validation scores.
-            every_step: Score after every number of inner steps, or after the last alone.
+            steps: Maximum number of inner steps; by default that of validation.
+            every_step: Score after every number of inner steps, not only after the last.
             statistics: Whose statistics normalise a query set of images: its own ("query", transductive) or the support
                 set's; by default as in training.
 

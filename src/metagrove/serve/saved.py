@@ -30,7 +30,7 @@ NEEDS = (
     *("spec", "spec.x_shape", "spec.y_dim", "schema", "support_size", "learner", "about"),
     *(f"about.{name}" for name in ("run", "rows", "inner_steps", "clusters", "most_like")),
 )
-"""What a fitted task cannot do without."""
+"""Required keys of a fitted task."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class SpecRecord:
 
 @dataclasses.dataclass(frozen=True)
 class FittedRecord:
-    """adapted.json; version 0.1 knew nothing but the first of these."""
+    """adapted.json; version 0.1 has the first of these only."""
 
     format: int
     spec: SpecRecord
@@ -82,62 +82,62 @@ def load_fitted(folder: str | Path, *, learner: Learner | None = None) -> Fitted
             f"FILE --out {path}`, or give --support as well"
         )
     file = path / "adapted.json"
-    kept = files.read_record(FittedRecord, file, needs=NEEDS)
-    kept = dataclasses.replace(kept, schema=migrate_schema(kept.schema))
-    raise_type_errors(fitted_errors(kept), file)
-    spec, schema = Spec(kept.spec.x_shape, kept.spec.y_dim), Schema.from_json(kept.schema)
-    learner = learner or checked_learner(kept, file)
-    predictor, stored = checkpoint.load(path, "adapted", blank(learner, spec, kept.support_size, kept.statistics))
-    wrong = type_errors(AboutRecord, stored["about"], "about")
-    raise_type_errors(wrong or misfits(kept, schema, has_std=isinstance(predictor, HasStd)), file)
+    record = files.read_record(FittedRecord, file, needs=NEEDS)
+    record = dataclasses.replace(record, schema=migrate_schema(record.schema))
+    raise_type_errors(fitted_errors(record), file)
+    spec, schema = Spec(record.spec.x_shape, record.spec.y_dim), Schema.from_json(record.schema)
+    learner = learner or checked_learner(record, file)
+    predictor, stored = checkpoint.load(path, "adapted", blank(learner, spec, record.support_size, record.statistics))
+    errors = type_errors(AboutRecord, stored["about"], "about")
+    raise_type_errors(errors or misfits(record, schema, has_std=isinstance(predictor, HasStd)), file)
     return FittedTask(
-        kept.learner,
+        record.learner,
         spec,
         schema,
         predictor,
-        kept.support_size,
+        record.support_size,
         stored["about"],
-        kept.ignored,
-        kept.statistics,
-        None if kept.task_embedding is None else np.asarray(kept.task_embedding, np.float32),
-        tuple(np.asarray(level, np.float32) for level in kept.assignments),
-        kept.calibration,
+        record.ignored,
+        record.statistics,
+        None if record.task_embedding is None else np.asarray(record.task_embedding, np.float32),
+        tuple(np.asarray(level, np.float32) for level in record.assignments),
+        record.calibration,
     )
 
 
-def fitted_errors(kept: FittedRecord) -> list[str]:
-    """What is wrong with the sizes and the schema of a fitted task."""
-    sizes = (*kept.spec.x_shape, kept.spec.y_dim, kept.support_size)
-    fits = all(1 <= size <= MOST["shots"] for size in sizes) and 1 <= len(kept.spec.x_shape) <= 3
+def fitted_errors(record: FittedRecord) -> list[str]:
+    """List errors in the sizes and the schema of a fitted task."""
+    sizes = (*record.spec.x_shape, record.spec.y_dim, record.support_size)
+    fits = all(1 <= size <= MOST["shots"] for size in sizes) and 1 <= len(record.spec.x_shape) <= 3
     problems = [] if fits else [f"spec must have sizes from 1 to {MOST['shots']:,}"]
-    return problems + setting_errors(Schema, kept.schema, "schema")
+    return problems + setting_errors(Schema, record.schema, "schema")
 
 
-def checked_learner(kept: FittedRecord, file: Path) -> Learner:
-    """The learner of a fitted task, whose settings fit together."""
-    learner = learner_from_json(kept.learner, file_format=kept.format)
+def checked_learner(record: FittedRecord, file: Path) -> Learner:
+    """The learner of a fitted task, after a check of its settings."""
+    learner = learner_from_json(record.learner, file_format=record.format)
     net: Any = getattr(learner, "net", None)
     problems = learner.validation_errors() + (net.validation_errors() if hasattr(net, "validation_errors") else [])
     raise_type_errors([f"learner: {line}" for line in problems], file)
     return learner
 
 
-def misfits(kept: FittedRecord, schema: Schema, *, has_std: bool) -> list[str]:
-    """What of a fitted task does not fit the rest of it."""
-    problems, x_shape, y_dim = kept.about.misfits(), kept.spec.x_shape, kept.spec.y_dim
+def misfits(record: FittedRecord, schema: Schema, *, has_std: bool) -> list[str]:
+    """List inconsistencies between the parts of a fitted task."""
+    problems, x_shape, y_dim = record.about.misfits(), record.spec.x_shape, record.spec.y_dim
     if not schema.targets or (schema.inputs and (schema.x_dim,) != x_shape):
         problems += [f"schema must have targets, and inputs of {x_shape[0]} values"]
     elif schema.y_dim > y_dim or (schema.y_dim < y_dim and (schema.inputs or not schema.classifies)):
         problems += [f"schema.targets must have {y_dim} values"]
-    if any(len({len(row) for row in level}) > 1 for level in kept.assignments):
+    if any(len({len(row) for row in level}) > 1 for level in record.assignments):
         problems += ["assignments must be matrices"]
-    if kept.calibration is not None:
-        problems += kept.calibration.misfits(y_dim, x_shape[0] if len(x_shape) == 1 else 0, has_std=has_std)
+    if record.calibration is not None:
+        problems += record.calibration.misfits(y_dim, x_shape[0] if len(x_shape) == 1 else 0, has_std=has_std)
     return problems
 
 
 def blank(learner: Learner, spec: Spec, support_size: int, statistics: Statistics) -> Predictor:
-    """The shapes of a predictor."""
+    """A predictor's arrays as shapes."""
 
     def adapted(key: jax.Array) -> Predictor:
         x, y = jnp.zeros((support_size, *spec.x_shape)), jnp.zeros((support_size, spec.y_dim))

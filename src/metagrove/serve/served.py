@@ -1,7 +1,7 @@
 """The learner that a run serves: its own, or a baseline or blend with a better validation score.
 
-served.json          which one, beside run.json; without it, the run's own learner
-baselines/NAME/      each fitted baseline, a run folder like any other; or failed.json, why it could not be fitted
+served.json          its name, next to run.json; without it, the run's own learner
+baselines/NAME/      each fitted baseline, a run folder; or failed.json with the error
 """
 
 import dataclasses
@@ -19,9 +19,9 @@ __all__ = ["Served", "baseline_folder", "read_served", "save_fitted_run", "write
 
 FILE, FAILED = "served.json", "failed.json"
 LONGEST_LEARNER_NAME = 100
-"""Characters of the name of a learner."""
+"""Maximum number of characters of the name of a learner."""
 FITTED = Training(steps=1, max_eval_inner_steps=1)
-"""Settings of a run that is fitted at once."""
+"""Training settings of a run that is fitted without meta-steps."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Served:
     label: str
     """Display name."""
     why: str = ""
-    """The reason in words."""
+    """The reason."""
 
 
 def baseline_folder(run: Path, name: str) -> Path:
@@ -53,14 +53,14 @@ def read_served(run: Path) -> Served | None:
 
 
 def write_served(run: Path, served: Served) -> None:
-    """Decide what a run serves."""
+    """Store which learner a run serves."""
     files.write_json(run / FILE, {"format": files.FORMAT, **files.as_json(served)})
 
 
 def save_fitted_run(
     folder: Path, source: Source, learner: Learner, meta: Meta, *, seconds: float, command: str, variant: str = ""
 ) -> None:
-    """Save a learner that was fitted at once as a run folder."""
+    """Save a learner that was fitted without meta-steps as a run folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

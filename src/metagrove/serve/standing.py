@@ -10,16 +10,16 @@ import numpy as np
 from metagrove.errors import RunError, shortened
 from metagrove.files import Json
 from metagrove.learner import Learner, Meta
-from metagrove.serve.index import TaskIndex, places, read_index
+from metagrove.serve.index import TaskIndex, locations, read_index
 from metagrove.serve.levels import level_and_slopes, levels_in_units, unit_names
 from metagrove.tables.schema import Schema
 
 FAR = 95.0
 """Out-of-distribution percentile from which a task is reported as unlike the others."""
 LONGEST_LINE = 1_000
-"""Characters of a line that is told of a task."""
+"""Maximum number of characters of a line about a task."""
 SHOWN_LEVELS = 6
-"""Most values of level and slope that are told of a task."""
+"""Maximum number of values of level and slope in the lines about a task."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class AboutRecord:
     counted: str = ""
 
     def misfits(self) -> list[str]:
-        """What is wrong in itself, though its types are right."""
+        """List inconsistencies between fields whose types are right."""
         named, problems = self.cluster_descriptions[:1], []
         if named and [len(level) for level in self.clusters[:1]] != [len(named[0])]:
             problems += ["about.cluster_descriptions must have an entry for each of about.clusters"]
@@ -72,13 +72,13 @@ def standing(
     rows: tuple[np.ndarray, np.ndarray],
     schema: Schema,
 ) -> dict[str, Any]:
-    """The task's shares of the clusters of each level, the known tasks most like it, and how far out it is."""
+    """The task's share of each cluster, the most similar known tasks, and the out-of-distribution percentile."""
     index, of_clusters = read_index(folder), shares(assignments)
     about = {"clusters": of_clusters, "most_like": [], "percentile": None, "unlike": None}
     if index is None:
         return about
     levels = None if index.levels is None else level_and_slopes(*rows)
-    here = None if embedding is None else places(learner, meta, embedding[None])[0]
+    here = None if embedding is None else locations(learner, meta, embedding[None])[0]
     measured = {**index.measured(embedding, here, levels), **novelty}
     about["most_like"] = index.most_like(embedding, levels)
     if index.clusters:
@@ -86,20 +86,20 @@ def standing(
             raise RunError(f"{folder / 'atlas.json'} describes other clusters than the run has: calibrate it again")
         about["cluster_descriptions"] = [list(level) for level in index.clusters]
     if levels is not None and schema.inputs:
-        about["level_and_slopes"] = told_levels(levels, rows[0], schema)
+        about["level_and_slopes"] = named_levels(levels, rows[0], schema)
     if not index.percentiles(measured):
         return about
-    return {**about, **how_far_out(index, measured)}
+    return {**about, **novelty_of(index, measured)}
 
 
-def told_levels(levels: np.ndarray, x: np.ndarray, schema: Schema) -> dict[str, float]:
+def named_levels(levels: np.ndarray, x: np.ndarray, schema: Schema) -> dict[str, float]:
     """Level and slopes in the columns' units by name; an input that does not vary in the support rows has no slope."""
     names, values = unit_names(schema), levels_in_units(levels, schema)
     has_slope = [True, *(np.ptp(x, axis=0) > 0)] * (len(names) // (1 + x.shape[1]))
-    return {name: float(value) for name, value, told in zip(names, values, has_slope, strict=True) if told}
+    return {name: float(value) for name, value, given in zip(names, values, has_slope, strict=True) if given}
 
 
-def how_far_out(index: TaskIndex, measured: Mapping[str, float]) -> Json:
+def novelty_of(index: TaskIndex, measured: Mapping[str, float]) -> Json:
     """The out-of-distribution percentile, by which measure, and of how many tasks."""
     each, percentile = index.percentiles(measured), index.percentile(measured)
     return {
@@ -122,7 +122,7 @@ def shares(assignments: Sequence[np.ndarray]) -> list[list[float]]:
 
 
 def described(about: Json) -> list[str]:
-    """Format `FittedTask.about` as lines of text, none of them too long."""
+    """Format `FittedTask.about` as lines of text of limited length."""
     return [shortened(line, LONGEST_LINE) for line in _described(about)]
 
 
@@ -135,8 +135,8 @@ def _described(about: Json) -> list[str]:
     if about.get("cluster_descriptions"):
         strongest = int(np.argmax(about["clusters"][0]))
         lines.append(f"cluster {strongest + 1}: {about['cluster_descriptions'][0][strongest]}")
-    if told := list(about.get("level_and_slopes", {}).items())[:SHOWN_LEVELS]:
-        lines.append("level and slopes: " + ", ".join(f"{name} {value:.3g}" for name, value in told))
+    if levels := list(about.get("level_and_slopes", {}).items())[:SHOWN_LEVELS]:
+        lines.append("level and slopes: " + ", ".join(f"{name} {value:.3g}" for name, value in levels))
     if similar := [one["task"] for one in about["most_like"] if "task" in one]:
         lines.append("most like: " + ", ".join(similar))
     if (percentile := about.get("percentile")) is not None:

@@ -20,7 +20,7 @@ from metagrove.task import Spec
 
 @dataclasses.dataclass(frozen=True)
 class SupportRows:
-    """A support set in the net's units, and what its columns or classes are called."""
+    """A support set in the net's units, with the names of its columns or classes."""
 
     x: np.ndarray
     y: np.ndarray
@@ -28,17 +28,17 @@ class SupportRows:
 
 
 def read_support(source: Source, support: Any, y: ArrayLike | None, *, classifies: bool) -> SupportRows:
-    """Checked and encoded rows.
+    """Check and encode a support set.
 
     Args:
-        source: What the run was trained on.
+        source: The source that the run was trained on.
         support: Inputs as an array if `y` is given; otherwise a table with inputs and targets (a path, a DataFrame, a
             mapping of columns), or for images a folder class/*.jpg.
-        y: Targets as an array; a classifier's may be the classes' numbers or names.
+        y: Targets as an array; for a classifier, class indices or names.
         classifies: Whether the targets are classes.
 
     Raises:
-        InputError: if the rows do not fit the run, naming row and column.
+        InputError: If the rows do not fit the run, naming row and column.
     """
     if y is not None:
         return from_arrays(source, support, y, classifies=classifies)
@@ -57,7 +57,7 @@ def read_support(source: Source, support: Any, y: ArrayLike | None, *, classifie
 
 
 def from_arrays(source: Source, x: Inputs, y: ArrayLike, *, classifies: bool) -> SupportRows:
-    """Rows as the net sees them."""
+    """Rows from arrays, in the net's units."""
     spec, schema = source.spec, table_schema(source, classifies=classifies)
     if classifies and (names := class_names(y)):
         schema = schema or class_schema(sorted(set(names)))
@@ -76,7 +76,7 @@ def encode_names(names: list[str], schema: Schema, ways: int) -> np.ndarray:
     """One-hot codes of named classes."""
     found = len(schema.labels)
     if not 2 <= found <= ways:
-        raise InputError(f"y has {found} classes, but the run tells 2 to {ways} apart")
+        raise InputError(f"y has {found} classes, but the run distinguishes 2 to {ways}")
     target = {schema.targets[0].name: np.array(names, object)}
     codes = schema.encode_targets(target, "y", range(len(names)))
     return np.pad(codes, ((0, 0), (0, ways - found)))
@@ -90,19 +90,19 @@ def folder_of(support: Any) -> Path:
 
 
 def table_schema(source: Source, *, classifies: bool) -> Schema | None:
-    """The run's columns; without names x (or x1, x2, ...) and y as they are; None where a table would not do."""
+    """The run's columns; without names x (or x1, x2, ...) and y, unscaled; None if it takes no table."""
     if source.schema is not None or classifies or source.spec.is_image:
         return source.schema
     return unnamed_schema(source.spec, classifies=False)
 
 
 def array_schema(source: Source, *, classifies: bool) -> Schema:
-    """The columns of a task that is given as arrays: the run's, or without any numbered ones."""
+    """The columns of a task that is given as arrays: the run's, or numbered ones."""
     return table_schema(source, classifies=classifies) or unnamed_schema(source.spec, classifies=classifies)
 
 
 def unnamed_schema(spec: Spec, *, classifies: bool) -> Schema:
-    """Columns of a run that names none."""
+    """Columns of a run without column names."""
     if classifies:
         return class_schema(map(str, range(spec.y_dim)))
     inputs = () if spec.is_image else plain_columns("x", spec.x_shape[0])

@@ -33,12 +33,12 @@ def train(
         config: A preset by name (`metagrove list` shows them) or a `Config`; without one, `source` and `learner` are
             needed, and the training has its default settings.
         out: The run folder; by default runs/NAME-LEARNER-sSEED.
-        resume: Go on from the last checkpoint in that folder.
+        resume: Continue from the last checkpoint in that folder.
         learner: A learner, or the name of one, in place of the config's.
         source: A source of tasks, in place of the config's.
         callback: Called with the record of each logged block: its step, its means, and its validation if there was one.
-        devices: Devices that share the tasks of a meta-step, which does not change the result; by default all there
-            are, at most one for each block of tasks (see `Training.task_blocks`).
+        devices: Devices that share the tasks of a meta-step, which does not change the result; by default all
+            devices, at most one for each block of tasks (see `Training.task_blocks`).
         **settings: Settings by their own names, as on the command line, e.g. `steps=500, clusters=(6, 3, 1)`.
 
     Returns:
@@ -64,7 +64,7 @@ def train(
 
 
 def complete(config: Config | None, learner: Learner | str | None, source: Source | None) -> Config:
-    """The config with another learner and source, where they are given; a new one of both, without a config."""
+    """The config with the given learner and source in place of its own, or a new config of both."""
     if config is None:
         if source is None or learner is None or isinstance(learner, str):
             raise InputError("train needs a preset's name, a Config, or both source=... and learner=... as objects")

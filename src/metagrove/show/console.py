@@ -7,6 +7,7 @@ from rich import box
 from rich.table import Column, Table
 from rich.text import Text
 
+from metagrove.config.own_data import OWN_DATA
 from metagrove.config.presets import PRESETS
 from metagrove.config.registry import LEARNER_GROUPS, learners
 from metagrove.evaluation.calibration import Calibration
@@ -56,7 +57,7 @@ def print_evaluation(result: Evaluation) -> None:
 
 
 def print_hierarchy(console: TerminalConsole, found: HierarchyMeasures, metric: str) -> None:
-    """Print whether the clusters matter, and what the nodes of each level stand for."""
+    """Print whether the clusters matter, and which families and shapes the nodes represent."""
     table = Table(title=f"hierarchy, {found.num_tasks} tasks", **NARROW)
     for heading in ("level", "nodes", "NMI, families", "NMI, shapes"):
         table.add_column(heading, justify="right")
@@ -136,10 +137,10 @@ def grouped_learners() -> dict[str, list[str]]:
 
 
 def print_list() -> None:
-    """Print presets, learners and released models."""
+    """Print presets, own data, learners and released models."""
     console = TerminalConsole()
     presets = Table(Column("preset", no_wrap=True), "purpose", "learner", "meta-steps", title="metagrove train PRESET")
-    for name, entry in PRESETS.items():
+    for name, entry in {**PRESETS, **OWN_DATA}.items():
         config = entry.config
         presets.add_row(name, entry.about, type(config.learner).__name__, f"{config.training.steps:,}")
     methods = Table(Column("learner", no_wrap=True), "what it does", title="--learner NAME")

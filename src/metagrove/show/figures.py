@@ -205,8 +205,8 @@ def assignments(figure: Any, tasks: Sequence[Drawn], run: Run, adapted: Sequence
 
 def input_grid(tasks: Sequence[Drawn]) -> np.ndarray:
     """200 inputs over the range of the tasks'."""
-    seen = np.concatenate([rows.x for drawn in tasks for rows in (drawn.task.support, drawn.task.query)])
-    return np.linspace(seen.min(), seen.max(), 200, dtype=np.float32)[:, None]
+    inputs = np.concatenate([rows.x for drawn in tasks for rows in (drawn.task.support, drawn.task.query)])
+    return np.linspace(inputs.min(), inputs.max(), 200, dtype=np.float32)[:, None]
 
 
 def curves(

@@ -2,7 +2,7 @@
 t-SNE of the gated initialisations θ₀ᵢ (figure 6).
 
 The first shows photographs of the pools. Figures are written only to the folder that the user names, and none is part
-of the project: the terms of the datasets decide who may see one.
+of the project: the terms of the datasets determine who may see them.
 """
 
 import itertools
@@ -114,7 +114,7 @@ def strip(images: Float[np.ndarray, "k h w c"]) -> Float[np.ndarray, "h _ c"]:
 
 
 def draw_shares(axes: Axes, adapted: FittedTask) -> None:
-    """p^{0→k} of one task; darker is more."""
+    """Draw p^{0→k} of one task; darker is larger."""
     shares = adapted.assignments[0][:1]
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for column, share in enumerate(shares[0]):
@@ -127,8 +127,8 @@ def draw_shares(axes: Axes, adapted: FittedTask) -> None:
 
 def name_clusters(axes: Axes, shares: np.ndarray) -> None:
     """Label the clusters C1, C2, ... below the last row."""
-    places = range(shares.shape[1])
-    axes.set_xticks(places, [f"C{k + 1}" for k in places], fontsize=text_size(shares))
+    positions = range(shares.shape[1])
+    axes.set_xticks(positions, [f"C{k + 1}" for k in positions], fontsize=text_size(shares))
     axes.tick_params(length=0)
 
 
@@ -155,8 +155,10 @@ def draw_hierarchy(axes: Axes, assignments: Sequence[np.ndarray]) -> None:
             axes.plot(ends, (height, height + 1), color=color, linewidth=width, zorder=2 if on_path else 1)
     for height, (level, best) in enumerate(zip(shares, strongest, strict=True)):
         rings = [VERMILION if k == best else "0.6" for k in range(len(level))]
-        places = across(len(level), widest), np.full(len(level), height)
-        axes.scatter(*places, s=80, c=level, cmap="Blues", vmin=0, vmax=1, edgecolors=rings, linewidths=1.4, zorder=3)
+        positions = across(len(level), widest), np.full(len(level), height)
+        axes.scatter(
+            *positions, s=80, c=level, cmap="Blues", vmin=0, vmax=1, edgecolors=rings, linewidths=1.4, zorder=3
+        )
     axes.set(xlim=(-0.6, widest - 0.4), ylim=(-0.45, len(shares) - 0.55))
     axes.set_axis_off()
 
@@ -214,8 +216,8 @@ def parameters(predictor: Any) -> Float[Array, " n"]:
     def is_support(part: Any) -> bool:
         return isinstance(part, Examples)
 
-    told = jax.tree.map(lambda part: None if is_support(part) else part, predictor, is_leaf=is_support)
-    return ravel_pytree(eqx.filter(told, eqx.is_inexact_array))[0]
+    net = jax.tree.map(lambda part: None if is_support(part) else part, predictor, is_leaf=is_support)
+    return ravel_pytree(eqx.filter(net, eqx.is_inexact_array))[0]
 
 
 def sketch(values: Float[Array, " n"]) -> Float[Array, " m"]:
@@ -261,9 +263,9 @@ def kmeans_nmi(vectors: np.ndarray, families: np.ndarray) -> float:
     return float(normalized_mutual_info_score(families, clusters))
 
 
-def scatter(axes: Axes, places: np.ndarray, families: np.ndarray, names: Sequence[str]) -> None:
+def scatter(axes: Axes, positions: np.ndarray, families: np.ndarray, names: Sequence[str]) -> None:
     """Draw tasks in the plane with a colour and a marker for each family."""
-    size = float(np.clip(24_000 / len(places), 6, 30))
+    size = float(np.clip(24_000 / len(positions), 6, 30))
     for family, (color, marker) in zip(np.unique(families), itertools.cycle(FAMILY_STYLES), strict=False):
-        at = places[families == family]
+        at = positions[families == family]
         axes.scatter(*at.T, s=size, c=color, marker=marker, alpha=0.6, linewidths=0, label=names[family])

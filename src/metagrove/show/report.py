@@ -16,7 +16,7 @@ from metagrove.serve.index import read_index
 from metagrove.serve.run import Run
 from metagrove.show.figures import FIT_STYLES
 from metagrove.show.report_context import ReportContext
-from metagrove.show.report_data import look
+from metagrove.show.report_data import collect_results
 from metagrove.show.report_header import header
 from metagrove.show.report_hierarchy import node_functions
 from metagrove.show.report_html import Html, tag
@@ -60,35 +60,35 @@ def write_report(
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise save_error(out.parent, error) from error
-    write_atomically(out, page(story(run, others, num_tasks=num_tasks, seed=seed)).encode())
+    write_atomically(out, page(collect_context(run, others, num_tasks=num_tasks, seed=seed)).encode())
     return out
 
 
-def story(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int | None) -> ReportContext:
+def collect_context(run: Run, others: Sequence[Run], *, num_tasks: int | None, seed: int | None) -> ReportContext:
     """Collect the data of the report."""
     baselines = read_baselines(run.folder)
     usual = (TASKS, 0) if baselines is None else (baselines.num_draws * baselines.num_tasks, baselines.seed)
     which = {"num_tasks": usual[0] if num_tasks is None else num_tasks, "seed": usual[1] if seed is None else seed}
-    seen = look(run, **which)
-    beside = standings(run, seen, others, **which)
+    results = collect_results(run, **which)
+    beside = standings(run, results, others, **which)
     sketcher = Sketcher(run, units_of(run.config.source))
     return ReportContext(
         run=run,
         others=tuple(others),
-        seen=seen,
+        results=results,
         standings=(*beside, *([] if baselines is None else measured_before(baselines))),
         baselines=baselines,
         index=read_index(run.folder),
         records=tuple(folders.read_metrics(run.folder)),
         sketcher=sketcher,
         hierarchy=measure_hierarchy(run, **which),
-        functions=node_functions(sketcher, seen) if seen.assignments else None,
+        functions=node_functions(sketcher, results) if results.assignments else None,
         rows=score_rows(dataclasses.replace(run, serves=True)),
         **which,
     )
 
 
-def page(told: ReportContext) -> str:
+def page(context: ReportContext) -> str:
     """Render the page."""
     style, script = asset("report.css"), asset("report.js")
     allowed = NOTHING_ELSE.format(base64.b64encode(hashlib.sha256(script.encode()).digest()).decode())
@@ -98,11 +98,11 @@ def page(told: ReportContext) -> str:
         tag("meta", http_equiv="Content-Security-Policy", content=allowed),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="generator", content=f"metagrove {importlib.metadata.version('metagrove')}"),
-        tag("title", f"{told.run.folder.name}: report"),
+        tag("title", f"{context.run.folder.name}: report"),
         tag("style", Html(style)),
     )
-    sections = [section(told) for section in SECTIONS]
-    body = tag("body", header(told), tag("main", *sections), tag("script", Html(script)))
+    sections = [section(context) for section in SECTIONS]
+    body = tag("body", header(context), tag("main", *sections), tag("script", Html(script)))
     return "<!doctype html>\n" + tag("html", head, body, lang="en") + "\n"
 
 

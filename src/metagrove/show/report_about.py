@@ -12,10 +12,10 @@ from metagrove.show.report_html import Html, number, plural, tag
 from metagrove.training import folders
 
 
-def facts(told: Any) -> Html:
+def facts(context: Any) -> Html:
     """Describe the run in one line."""
-    run = told.run
-    families = [told.families[i] for i in sorted(set(told.seen.family.tolist()))]
+    run = context.run
+    families = [context.families[i] for i in sorted(set(context.results.family.tolist()))]
     parts = [label_of(run), *([", ".join(families)] if 1 < len(families) <= 6 else [])]
     parts += [f"{num_parameters(run.meta):,} parameters", plural(run.config.training.steps, "meta-step")]
     if schema := run.config.source.schema:
@@ -38,14 +38,14 @@ def duration(seconds: float) -> str:
     return f"{number(seconds, 2)} s"
 
 
-def about(told: Any) -> Html:
+def about(context: Any) -> Html:
     """Render settings and provenance, collapsed."""
-    run = told.run
+    run = context.run
     provenance = folders.read_run(run.folder / "run.json").provenance
     config = to_json(run.config)
     made = {
         "trained by": command(provenance.command or "a call from Python"),
-        "this report": command(report_command(told)),
+        "this report": command(report_command(context)),
         "weights": tag("code", f"{run.about.get('weights')}, SHA-256 {run.about.get('sha256')}"),
         "hardware": provenance.hardware,
         "versions": ", ".join(f"{name} {version}" for name, version in provenance.versions.items()),
@@ -61,11 +61,11 @@ def about(told: Any) -> Html:
     return tag("section", intro, content, id="about", aria_labelledby="about-title")
 
 
-def report_command(told: Any) -> str:
+def report_command(context: Any) -> str:
     """Return the command of this report, without local paths."""
-    beside = ["--compare-with", *(other.folder.name for other in told.others)] if told.others else []
-    how = ["--num-tasks", str(told.num_tasks), "--seed", str(told.seed)]
-    return shlex.join(["metagrove", "report", told.run.folder.name, *beside, *how])
+    beside = ["--compare-with", *(other.folder.name for other in context.others)] if context.others else []
+    how = ["--num-tasks", str(context.num_tasks), "--seed", str(context.seed)]
+    return shlex.join(["metagrove", "report", context.run.folder.name, *beside, *how])
 
 
 def command(text: str) -> Html:

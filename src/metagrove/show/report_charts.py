@@ -6,7 +6,7 @@ import numpy as np
 
 from metagrove.evaluation.row_scores import ReliabilityBin
 from metagrove.losses import Metric
-from metagrove.show.report_data import Look
+from metagrove.show.report_data import TaskResults
 from metagrove.show.report_html import Html, join, number, tag
 from metagrove.show.report_plot import Axis, Frame, axis, plot, short
 from metagrove.training.records import BlockRecord, ValidationRecord
@@ -76,10 +76,10 @@ def growth_line(frame: Frame, step: int) -> Html:
     return tag("line", tag("title", f"grew at step {step:,}"), x1=x, x2=x, y1=0, y2=frame.height - 22, class_="growth")
 
 
-def histogram(seen: Look) -> Html | None:
+def histogram(results: TaskResults) -> Html | None:
     """Draw a histogram of the scores of test tasks; None if fewer than twenty are finite."""
-    values = seen.scores[np.isfinite(seen.scores)]
-    log = not seen.metric.higher_is_better and bool((values > 0).all())
+    values = results.scores[np.isfinite(results.scores)]
+    log = not results.metric.higher_is_better and bool((values > 0).all())
     if len(values) < 20 or values.min() == values.max():
         return None
     across = axis(values, log=log)
@@ -91,8 +91,10 @@ def histogram(seen: Look) -> Html | None:
         tag("rect", x=f"{short(100 * i / BINS)}%", y=short(y), height=short(frame.down(0) - y), **place)
         for i, y in enumerate(top)
     ]
-    label = f"{seen.metric.name} of {len(values):,} test tasks, from {number(values.min())} to {number(values.max())}"
-    return plot(frame, *bars, label=label, ticks=(5, 3), axes=(seen.metric.name, "test tasks"))
+    label = (
+        f"{results.metric.name} of {len(values):,} test tasks, from {number(values.min())} to {number(values.max())}"
+    )
+    return plot(frame, *bars, label=label, ticks=(5, 3), axes=(results.metric.name, "test tasks"))
 
 
 def reliability(bins: Sequence[ReliabilityBin]) -> Html:

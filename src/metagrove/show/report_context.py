@@ -9,7 +9,7 @@ from metagrove.learner import ClusterFunctions
 from metagrove.serve.index import TaskIndex
 from metagrove.serve.run import Run
 from metagrove.show.figures import label_of
-from metagrove.show.report_data import Case, Look
+from metagrove.show.report_data import Case, TaskResults
 from metagrove.show.report_html import Html, tag
 from metagrove.show.report_marks import name_of_family
 from metagrove.show.report_rivals import Standing
@@ -23,7 +23,7 @@ class ReportContext:
 
     run: Run
     others: tuple[Run, ...]
-    seen: Look
+    results: TaskResults
     standings: tuple[Standing, ...]
     baselines: Baselines | None
     index: TaskIndex | None

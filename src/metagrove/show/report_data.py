@@ -24,7 +24,7 @@ from metagrove.training.scores import Clustering, Scores, clustering, test_parts
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A test task: its name, and how to draw it again."""
+    """A test task: its name, and the key with which it is drawn."""
 
     name: str
     family: int
@@ -33,7 +33,7 @@ class Case:
 
 
 @dataclasses.dataclass(frozen=True)
-class Look:
+class TaskResults:
     """A run on test tasks, one row per task; `assignments` is p^{k→k'} of every level, empty without clusters."""
 
     scores: np.ndarray
@@ -67,7 +67,7 @@ class Look:
         return np.argsort(np.where(np.isfinite(badness), badness, np.inf), kind="stable")
 
 
-def look(run: Run, *, num_tasks: int, seed: int) -> Look:
+def collect_results(run: Run, *, num_tasks: int, seed: int) -> TaskResults:
     """Adapt to the test tasks of `Run.scores` and collect their scores, embeddings and assignments.
 
     For a source that repeats tasks, a row is the mean over the draws of a task, and its case is one of them.
@@ -77,15 +77,17 @@ def look(run: Run, *, num_tasks: int, seed: int) -> Look:
     sizes = draws_of(num_tasks, len(parts), again=source.repeats_tasks)
     if min(sizes) < 2:
         raise InputError(f"--num-tasks must be at least {2 * len(parts)} for this run, got {num_tasks}")
-    found = [_look_at(run, part, key, size) for (part, key), size in zip(parts, sizes, strict=True)]
-    shown = [[middling(each[0])] if source.repeats_tasks else range(n) for each, n in zip(found, sizes, strict=True)]
+    found = [_results_of(run, part, key, size) for (part, key), size in zip(parts, sizes, strict=True)]
+    shown = [
+        [closest_to_mean(each[0])] if source.repeats_tasks else range(n) for each, n in zip(found, sizes, strict=True)
+    ]
     keys = [(part, jax.random.fold_in(key, i)) for (part, key), some in zip(parts, shown, strict=True) for i in some]
     found = [mean_draw(each) for each in found] if source.repeats_tasks else found
     scores, family, embeddings, assignments = jax.tree.map(joined, *found)
-    names = called(family, source)
+    names = task_names(family, source)
     cases = [Case(name, int(f), *key) for name, f, key in zip(names, family, keys, strict=True)]
     metric = metric_of(run.config.learner.loss)
-    return Look(scores, family, embeddings, assignments, tuple(cases), metric)
+    return TaskResults(scores, family, embeddings, assignments, tuple(cases), metric)
 
 
 def joined(*parts: np.ndarray) -> np.ndarray:
@@ -94,7 +96,7 @@ def joined(*parts: np.ndarray) -> np.ndarray:
     return together if together.dtype.kind == "i" else together.astype(np.float64)
 
 
-def middling(scores: np.ndarray) -> int:
+def closest_to_mean(scores: np.ndarray) -> int:
     """Return the index of the draw whose score is closest to the mean."""
     return int(np.argmin(np.nan_to_num(np.abs(scores - scores.mean()), nan=np.inf)))
 
@@ -104,14 +106,14 @@ def mean_draw(draws: Any) -> Any:
     return jax.tree.map(lambda each: each[:1] if each.dtype.kind == "i" else each.mean(0, keepdims=True), draws)
 
 
-def _look_at(run: Run, part: TaskDraw, key: PRNGKeyArray, num_tasks: int) -> Any:
-    learner, keep = run.config.learner, KeepLook(metric_of(run.config.learner.loss).score)
+def _results_of(run: Run, part: TaskDraw, key: PRNGKeyArray, num_tasks: int) -> Any:
+    learner, keep = run.config.learner, KeepResults(metric_of(run.config.learner.loss).score)
     keys, size = task_keys(key, num_tasks), run.config.training.task_chunk_size
     return probe(learner, run.meta, part, keys, keep, steps=run.inner_steps, task_chunk_size=size)
 
 
 @dataclasses.dataclass(frozen=True)
-class KeepLook:
+class KeepResults:
     """Callback for `outer.probe` that returns the score, family, embedding and assignments of a task."""
 
     score: LossFn
@@ -121,7 +123,7 @@ class KeepLook:
         return last, task.family, info.task_embedding, info.assignments
 
 
-def called(family: np.ndarray, source: Source) -> list[str]:
+def task_names(family: np.ndarray, source: Source) -> list[str]:
     """Return the names of tasks, or if they have none, numbers within their family: line 1, line 2."""
     if source.repeats_tasks and (names := source.task_names("test")):
         return list(names)
@@ -144,12 +146,12 @@ class Fit:
     others: tuple[FittedTask, ...] = ()
 
 
-def fit(run: Run, seen: Look, index: int, others: Sequence[Run] = ()) -> Fit:
+def fit(run: Run, results: TaskResults, index: int, others: Sequence[Run] = ()) -> Fit:
     """Adapt the runs to a task again, for a drawing."""
-    case = seen.cases[index]
+    case = results.cases[index]
     task = _sample(case.part, case.key)
     beside = tuple(adapt(other, task) for other in others)
-    return Fit(case, float(seen.scores[index]), task, adapt(run, task), beside)
+    return Fit(case, float(results.scores[index]), task, adapt(run, task), beside)
 
 
 @eqx.filter_jit
@@ -157,11 +159,11 @@ def _sample(tasks: TaskDraw, key: PRNGKeyArray) -> Task:
     return tasks.sample(key)
 
 
-def typical(seen: Look, level: int, cluster: int, count: int, without: Collection[int] = ()) -> list[int]:
+def typical(results: TaskResults, level: int, cluster: int, count: int, without: Collection[int] = ()) -> list[int]:
     """Return the members of a cluster that are closest to their mean embedding, of the half with the largest shares.
 
     Args:
-        seen: The run on test tasks.
+        results: The run on test tasks.
         level: Level of the cluster, from 0.
         cluster: Index of the cluster.
         count: Most tasks to return.
@@ -170,22 +172,22 @@ def typical(seen: Look, level: int, cluster: int, count: int, without: Collectio
     Returns:
         Indices of tasks whose largest share is in this cluster; empty if there is none.
     """
-    share = seen.shares[level]
+    share = results.shares[level]
     members = np.array([i for i in np.flatnonzero(share.argmax(1) == cluster) if i not in without], int)
     if members.size == 0:
         return []
-    if seen.embeddings is None:
+    if results.embeddings is None:
         return members[np.argsort(-share[members, cluster], kind="stable")[:count]].tolist()
     members = members[share[members, cluster] >= np.median(share[members, cluster])]  # members with the largest shares
-    own = seen.embeddings[members]
+    own = results.embeddings[members]
     far = np.square(own - own.mean(0, keepdims=True)).sum(1)
     return members[np.argsort(far, kind="stable")[:count]].tolist()
 
 
-def spread_out(seen: Look, count: int) -> list[int]:
+def spread_out(results: TaskResults, count: int) -> list[int]:
     """Choose the first tasks of each family, as evenly as `count` allows, sorted by their strongest cluster."""
-    families = np.unique(seen.family)
+    families = np.unique(results.family)
     each = max(1, count // len(families))
-    chosen = [i for f in families[:count] for i in np.flatnonzero(seen.family == f)[:each].tolist()]
-    share = seen.shares[0]
-    return sorted(chosen, key=lambda i: (seen.family[i], share[i].argmax(), -share[i].max(), i))
+    chosen = [i for f in families[:count] for i in np.flatnonzero(results.family == f)[:each].tolist()]
+    share = results.shares[0]
+    return sorted(chosen, key=lambda i: (results.family[i], share[i].argmax(), -share[i].max(), i))

@@ -1,4 +1,4 @@
-"""The hierarchy in the report: whether it matters, in words and numbers, and the prior over functions of each node."""
+"""The hierarchy in the report: whether it matters, with its measures, and the prior over functions of each node."""
 
 import jax
 import numpy as np
@@ -6,7 +6,7 @@ import numpy as np
 from metagrove.evaluation.agreement import LevelAgreement
 from metagrove.evaluation.hierarchy import HierarchyMeasures, in_words
 from metagrove.learner import ClusterFunctions
-from metagrove.show.report_data import Look
+from metagrove.show.report_data import TaskResults
 from metagrove.show.report_html import Html, join, number, percent, table, tag, with_ci
 from metagrove.show.report_plot import Frame, axis, plot
 from metagrove.show.report_tasks import GRID, Sketcher
@@ -66,12 +66,12 @@ def parents(found: HierarchyMeasures) -> Html | None:
     return tag("p", f"Families by their parent at level 2: {'; '.join(said)}.", class_="aside")
 
 
-def node_functions(sketcher: Sketcher, seen: Look) -> tuple[ClusterFunctions, ...] | None:
+def node_functions(sketcher: Sketcher, results: TaskResults) -> tuple[ClusterFunctions, ...] | None:
     """The prior over functions of the nodes of each level, on the range of the tasks; None if they are not curves."""
     if sketcher.kind != "curve":
         return None
     run = sketcher.run
-    ends = [np.asarray(case.part.sample(case.key).query.x) for case in seen.cases[:20]]
+    ends = [np.asarray(case.part.sample(case.key).query.x) for case in results.cases[:20]]
     x = np.linspace(np.min(ends), np.max(ends), GRID, dtype=np.float32)[:, None]
     return run.config.learner.cluster_functions(run.meta, x, num_draws=NUM_DRAWS, key=jax.random.key(0))
 

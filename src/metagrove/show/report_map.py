@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from metagrove.serve.index import TaskIndex
-from metagrove.show.report_data import Look
+from metagrove.show.report_data import TaskResults
 from metagrove.show.report_html import Html, tag
 from metagrove.show.report_marks import marker
 from metagrove.show.report_tree import describe
@@ -30,16 +30,17 @@ class Point:
     """Whether it is a training or validation task."""
 
 
-def points_of(seen: Look, index: TaskIndex | None, families: Sequence[str]) -> list[Point]:
+def points_of(results: TaskResults, index: TaskIndex | None, families: Sequence[str]) -> list[Point]:
     """Collect test tasks, and as many indexed training and validation tasks as fit."""
-    if seen.embeddings is None:
+    if results.embeddings is None:
         return []
-    chosen = evenly(len(seen.scores), MAPPED)
-    strongest = seen.shares[0].argmax(1) if seen.assignments else seen.family
+    chosen = evenly(len(results.scores), MAPPED)
+    strongest = results.shares[0].argmax(1) if results.assignments else results.family
     points = [
-        Point(describe(seen, i, families), seen.cases[i].family, seen.embeddings[i], int(strongest[i])) for i in chosen
+        Point(describe(results, i, families), results.cases[i].family, results.embeddings[i], int(strongest[i]))
+        for i in chosen
     ]
-    if index is None or index.embeddings is None or index.embeddings.shape[1:] != seen.embeddings.shape[1:]:
+    if index is None or index.embeddings is None or index.embeddings.shape[1:] != results.embeddings.shape[1:]:
         return points
     known = [i for i, family in enumerate(index.families) if family in families]
     numbers = [families.index(family) if family in families else -1 for family in index.families]

@@ -7,9 +7,9 @@ from metagrove.show.report_html import Html, number, plural, table, tag, with_ci
 from metagrove.show.report_marks import dot_key, legend, line_key
 
 
-def predictions(told: ReportContext) -> Html | None:
+def predictions(context: ReportContext) -> Html | None:
     """Render scores of single predictions; None for a run without columns and calibration."""
-    rows = told.rows
+    rows = context.rows
     if rows is None:
         return None
     words = (
@@ -69,12 +69,12 @@ def recall(classes: ClassScores) -> Html:
 
 
 def confidence(classes: ClassScores) -> list[Html]:
-    """Render how far probabilities can be relied on."""
+    """Render the calibration of probabilities."""
     words = (
         f"Calibration error {classes.calibration_error:.3f}, log loss {number(classes.log_loss)}. Of predictions with "
         "a probability of 80 %, 80 of 100 should be right: then points lie on the line. Their size is the number of "
         "predictions."
     )
-    keys = [(dot_key("pair c0"), "predictions, by probability"), (line_key("truth"), "as often right as said")]
+    keys = [(dot_key("pair c0"), "predictions, by probability"), (line_key("truth"), "perfect calibration")]
     figure = tag("figure", reliability(classes.reliability), legend(keys))
     return [tag("h3", "Reliability of probabilities"), figure, tag("p", words, class_="aside")]

@@ -10,7 +10,7 @@ from metagrove.evaluation.baselines import Baselines
 from metagrove.losses import Metric, is_better
 from metagrove.serve.run import Run
 from metagrove.show.figures import label_of
-from metagrove.show.report_data import Look
+from metagrove.show.report_data import TaskResults
 from metagrove.training.scores import ci95, paired_difference
 
 
@@ -39,25 +39,25 @@ class Standing:
         return "better" if is_better(0.0, self.difference, metric.name) else "worse"
 
 
-def standing(name: str, scores: np.ndarray, seen: Look, families: Sequence[str]) -> Standing:
-    """Summarise the scores of a learner; `seen` holds those of the first one on the same tasks."""
-    there = [i for i in range(len(families)) if (seen.family == i).any()]
-    by_family = {families[i]: float(scores[seen.family == i].mean()) for i in there}
+def standing(name: str, scores: np.ndarray, results: TaskResults, families: Sequence[str]) -> Standing:
+    """Summarise the scores of a learner; `results` holds those of the first one on the same tasks."""
+    there = [i for i in range(len(families)) if (results.family == i).any()]
+    by_family = {families[i]: float(scores[results.family == i].mean()) for i in there}
     found = Standing(name, float(scores.mean()), float(ci95(scores)), by_family)
-    if scores is seen.scores:
+    if scores is results.scores:
         return found
-    gap = paired_difference(scores, seen.scores)
+    gap = paired_difference(scores, results.scores)
     return dataclasses.replace(found, difference=gap.difference, difference_ci95=gap.ci95)
 
 
-def standings(run: Run, seen: Look, others: Sequence[Run], *, num_tasks: int, seed: int) -> list[Standing]:
+def standings(run: Run, results: TaskResults, others: Sequence[Run], *, num_tasks: int, seed: int) -> list[Standing]:
     """Summarise the run and each run that it is compared with."""
     source = run.config.source
     names = distinct([label_of(run), *(label_of(other) for other in others)], [o.folder.name for o in (run, *others)])
-    found = [standing(names[0], seen.scores, seen, source.family_names)]
+    found = [standing(names[0], results.scores, results, source.family_names)]
     for other, name in zip(others, names[1:], strict=True):
         scored = other.scores(num_tasks=num_tasks, seed=seed, steps=other.inner_steps, every_step=False)
-        found.append(standing(name, scored.by_step[:, -1], seen, source.family_names))
+        found.append(standing(name, scored.by_step[:, -1], results, source.family_names))
     return found
 
 

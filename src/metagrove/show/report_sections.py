@@ -22,38 +22,38 @@ SHOWN = 4
 """Number of best, middle and worst tasks shown."""
 
 
-def result(told: ReportContext) -> Html | None:
+def result(context: ReportContext) -> Html | None:
     """Render the comparison with other learners, overall and by family; None if there is neither."""
-    metric = told.seen.metric
-    if len(told.standings) == 1 and len(told.standings[0].by_family) < 2:
+    metric = context.results.metric
+    if len(context.standings) == 1 and len(context.standings[0].by_family) < 2:
         return None
     words = (
         f"Mean {metric.name} with its 95 % confidence interval. Differences are paired by task: the other "
         "minus this run. They are more precise than a comparison of two intervals."
     )
-    detail = by_family(told.standings, told.seen, told.families)
+    detail = by_family(context.standings, context.results, context.families)
     heading = None if detail is None else tag("h3", f"Mean {metric.name} by family")
-    chart = standings_chart(told.standings, metric)
-    return section("result", "Result", words, chart, measured_how(told), heading, detail)
+    chart = standings_chart(context.standings, metric)
+    return section("result", "Result", words, chart, measured_how(context), heading, detail)
 
 
-def measured_how(told: ReportContext) -> Html | None:
+def measured_how(context: ReportContext) -> Html | None:
     """Describe the data of the baselines, if it differs from that of the other figures."""
-    found = told.baselines
-    if found is None or (found.num_draws * found.num_tasks, found.seed) == (told.num_tasks, told.seed):
+    found = context.baselines
+    if found is None or (found.num_draws * found.num_tasks, found.seed) == (context.num_tasks, context.seed):
         return None
     draws = f"Baselines were measured on {plural(found.num_draws, 'draw')} of each task, seed {found.seed}."
     return tag("p", draws, class_="aside")
 
 
-def training(told: ReportContext) -> Html | None:
+def training(context: ReportContext) -> Html | None:
     """Render the training curve; None for a run without metrics.jsonl."""
-    if not any("loss" in record.means for record in told.records):
-        if not any(record.fitted for record in told.records):
+    if not any("loss" in record.means for record in context.records):
+        if not any(record.fitted for record in context.records):
             return None
         words = "The clusters were fitted before the first meta-step; the curve is -log p(task) in nats, a mean."
-        return section("training", "Training", words, tag("figure", charts.fit(told.records)))
-    metric, best = told.seen.metric, told.run.about
+        return section("training", "Training", words, tag("figure", charts.fit(context.records)))
+    metric, best = context.results.metric, context.run.about
     check = best["validation"]
     words = (
         f"The selected checkpoint is that of meta-step {best['step']:,}, the best on validation tasks: "
@@ -64,14 +64,14 @@ def training(told: ReportContext) -> Html | None:
         (line_key("valid"), f"validation {metric.name} ± 95 % CI"),
     ]
     keys += [(dot_key("chosen"), "selected checkpoint")]
-    keys += [(line_key("growth"), "growth")] if any(r.growth for r in told.records) else []
-    chart = charts.training(told.records, metric, best["step"])
+    keys += [(line_key("growth"), "growth")] if any(r.growth for r in context.records) else []
+    chart = charts.training(context.records, metric, best["step"])
     return section("training", "Training", words, tag("figure", chart, legend(keys)))
 
 
-def tasks(told: ReportContext) -> Html:
+def tasks(context: ReportContext) -> Html:
     """Render the best, middle and worst tasks with their fits."""
-    order = told.seen.best_first()
+    order = context.results.best_first()
     shown = min(SHOWN, len(order) // 3 or 1)
     middle = (len(order) - shown) // 2
     groups = {
@@ -80,29 +80,32 @@ def tasks(told: ReportContext) -> Html:
         "Worst": order[::-1][:shown],
     }
     content = [
-        tag("h3", title) + tag("div", *(task_card(told, int(i)) for i in chosen), class_=f"tasks {told.sketcher.kind}")
+        tag("h3", title)
+        + tag("div", *(task_card(context, int(i)) for i in chosen), class_=f"tasks {context.sketcher.kind}")
         for title, chosen in groups.items()
     ]
-    spread = charts.histogram(told.seen)
+    spread = charts.histogram(context.results)
     every = (
         None
         if spread is None
-        else tag("figure", tag("figcaption", f"How the {told.seen.metric.name} is distributed over test tasks"), spread)
+        else tag(
+            "figure", tag("figcaption", f"How the {context.results.metric.name} is distributed over test tasks"), spread
+        )
     )
-    return section("tasks", "Test tasks", task_words(told), every, drawn_how(told), *map(Html, content))
+    return section("tasks", "Test tasks", task_words(context), every, drawn_how(context), *map(Html, content))
 
 
-def drawn_how(told: ReportContext) -> Html | None:
+def drawn_how(context: ReportContext) -> Html | None:
     """Render the legend of the drawings of tasks."""
-    run, kind = told.run, told.sketcher.kind
-    targets = told.sketcher.units.y_names
-    names = targets if kind == "agreement" else [one.name for one in told.standings[: 1 + len(told.others)]]
-    band = band_name(fit(run, told.seen, 0).adapted, np.zeros((1, 1), np.float32)) if kind == "curve" else ""
-    known = truth_of(run, told.seen.cases[0].key, np.zeros((1, 1), np.float32)) is not None
+    run, kind = context.run, context.sketcher.kind
+    targets = context.sketcher.units.y_names
+    names = targets if kind == "agreement" else [one.name for one in context.standings[: 1 + len(context.others)]]
+    band = band_name(fit(run, context.results, 0).adapted, np.zeros((1, 1), np.float32)) if kind == "curve" else ""
+    known = truth_of(run, context.results.cases[0].key, np.zeros((1, 1), np.float32)) is not None
     return task_legend(kind, names, truth=known, band=band)
 
 
-def task_words(told: ReportContext) -> str:
+def task_words(context: ReportContext) -> str:
     """Explain the drawings of tasks."""
     how = {
         "curve": "Filled points are the support rows that the learner was given, rings the true values of query rows, "
@@ -112,25 +115,25 @@ def task_words(told: ReportContext) -> str:
         "images": "First row: a support image of each class. Below, query images of the same class; a cross "
         "marks an error and the predicted class.",
     }
-    tasks = plural(len(told.seen.scores), "test task")
-    return f"The best, middle and worst of {tasks}. {how[told.sketcher.kind]}"
+    tasks = plural(len(context.results.scores), "test task")
+    return f"The best, middle and worst of {tasks}. {how[context.sketcher.kind]}"
 
 
-def task_card(told: ReportContext, index: int) -> Html:
+def task_card(context: ReportContext, index: int) -> Html:
     """Render a task with its fit, its score and its strongest cluster."""
-    one = fit(told.run, told.seen, index, told.others)
-    seen = told.seen
+    one = fit(context.run, context.results, index, context.others)
+    results = context.results
     where = None
-    if seen.assignments:
-        share = seen.shares[0][index]
-        where = f" · {node_name(0, int(share.argmax()), len(seen.shares))} {percent(float(share.max()))}"
-    said = tag("div", score_text(one, seen.metric.name), where, class_="score")
-    return card(told.sketcher, one, join(told.name_of(one.case), said))
+    if results.assignments:
+        share = results.shares[0][index]
+        where = f" · {node_name(0, int(share.argmax()), len(results.shares))} {percent(float(share.max()))}"
+    said = tag("div", score_text(one, results.metric.name), where, class_="score")
+    return card(context.sketcher, one, join(context.name_of(one.case), said))
 
 
-def growth(told: ReportContext) -> Html | None:
+def growth(context: ReportContext) -> Html | None:
     """Render the growth events; None if there are none."""
-    events = [(r.step, r.growth) for r in told.records if r.growth is not None]
+    events = [(r.step, r.growth) for r in context.records if r.growth is not None]
     if not events:
         return None
     rows = [

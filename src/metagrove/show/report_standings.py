@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from metagrove.losses import Metric
-from metagrove.show.report_data import Look
+from metagrove.show.report_data import TaskResults
 from metagrove.show.report_html import Html, join, number, table, tag, with_ci
 from metagrove.show.report_marks import name_of_family
 from metagrove.show.report_plot import Axis, anchor, axis, short, tick_text
@@ -61,8 +61,8 @@ def interval(one: Standing, scale: Axis) -> Html:
     """Draw a dot with an error bar."""
     if not (math.isfinite(one.value) and math.isfinite(one.ci95)):
         return tag("svg", height=20, role="img", aria_label=f"{one.name}: not finite")
-    places = (scale.at(v) for v in (one.value - one.ci95, one.value, one.value + one.ci95))
-    low, here, high = (f"{short(100 * min(max(place, 0), 1))}%" for place in places)
+    positions = (scale.at(v) for v in (one.value - one.ci95, one.value, one.value + one.ci95))
+    low, here, high = (f"{short(100 * min(max(position, 0), 1))}%" for position in positions)
     base = tag("line", x1=0, x2="100%", y1=10, y2=10, class_="grid")
     whiskers = tag("line", x1=low, x2=high, y1=10, y2=10, class_="whisker")
     dot = tag("circle", cx=here, cy=10, r=5.5, class_="dot")
@@ -79,12 +79,12 @@ def verdict_text(one: Standing, metric: Metric) -> str:
     return f"{words[one.verdict(metric)]}, {gap}"
 
 
-def by_family(standings: Sequence[Standing], seen: Look, families: Sequence[str]) -> Html | None:
+def by_family(standings: Sequence[Standing], results: TaskResults, families: Sequence[str]) -> Html | None:
     """Render the means of all learners by family; None if there is only one family."""
     names = list(standings[0].by_family)
     if len(names) < 2:
         return None
-    counts = {families[i]: int((seen.family == i).sum()) for i in np.unique(seen.family)}
+    counts = {families[i]: int((results.family == i).sum()) for i in np.unique(results.family)}
     head = ["", *(join(name_of_family(families.index(name), name)) for name in names)]
     rows = [[s.name, *(number(s.by_family.get(name, math.nan)) for name in names)] for s in standings]
     return table(head, [*rows, ["test tasks", *(f"{counts[name]:,}" for name in names)]], class_="numbers")

@@ -102,8 +102,8 @@ class Sketcher:
 
     def _curve(self, fit: Fit, height: int, bare: bool) -> Html:
         support, query = real_rows(fit.task.support), real_rows(fit.task.query)
-        seen = np.concatenate([support[0], query[0]])
-        x = np.linspace(seen.min(), seen.max(), GRID, dtype=np.float32)[:, None]
+        inputs = np.concatenate([support[0], query[0]])
+        x = np.linspace(inputs.min(), inputs.max(), GRID, dtype=np.float32)[:, None]
         across, units = self.units.x(x[:, 0]), self.units
         truth = truth_of(self.run, fit.case.key, x)
         predicted = units.y(fit.adapted.predict(x))

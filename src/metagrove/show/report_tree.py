@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from metagrove.evaluation.agreement import node_name
-from metagrove.show.report_data import Look
+from metagrove.show.report_data import TaskResults
 from metagrove.show.report_html import Html, join, number, percent, shade, table, tag
 from metagrove.show.report_marks import COLORS, name_of_family
 from metagrove.show.report_plot import anchor, short
@@ -15,14 +15,14 @@ NO_FLOW = 1e-4
 """Smallest share of tasks for which an edge of the tree is drawn."""
 
 
-def tree(seen: Look) -> Html:
+def tree(results: TaskResults) -> Html:
     """Draw the tree of clusters; node size is the share of tasks, edge width the share that flows along the edge."""
-    shares = [level.mean(0) for level in seen.shares]
+    shares = [level.mean(0) for level in results.shares]
     top, gap = 34, 104
     down = [top + gap * (len(shares) - 1 - level) for level in range(len(shares))]
     edges = [
         edge(k, to, float(flow[k, to]), flow.shape, (down[level], down[level + 1]))
-        for level, flow in enumerate(seen.flows)
+        for level, flow in enumerate(results.flows)
         for k, to in np.ndindex(flow.shape)
         if flow[k, to] > NO_FLOW
     ]
@@ -59,12 +59,12 @@ def node(name: str, share: float, across: float, y: int, *, crowded: bool) -> Ht
     return tag("g", title, ground, tag("circle", cx=x, cy=y, r=r, class_="node", style=f"--share:{share:.2f}"), text)
 
 
-def heat_map(seen: Look, chosen: Sequence[int]) -> Html:
+def heat_map(results: TaskResults, chosen: Sequence[int]) -> Html:
     """Render p^{0→k}, eq. (6), one row per task, as a table, which is accessible and can be copied."""
-    share = seen.shares[0]
-    head = ["task", *(node_name(0, k, len(seen.shares)) for k in range(share.shape[1]))]
-    several = len(np.unique(seen.family)) > 1
-    names = [name_of_family(c.family, c.name) if several else c.name for c in seen.cases]
+    share = results.shares[0]
+    head = ["task", *(node_name(0, k, len(results.shares)) for k in range(share.shape[1]))]
+    several = len(np.unique(results.family)) > 1
+    names = [name_of_family(c.family, c.name) if several else c.name for c in results.cases]
     rows = [[names[i], *map(heat_cell, share[i])] for i in chosen]
     return table(head, rows, class_="heat")
 
@@ -74,23 +74,23 @@ def heat_cell(share: float) -> Html:
     return tag("span", f"{share:.2f}", **shade(share))
 
 
-def describe(seen: Look, index: int, families: Sequence[str]) -> str:
+def describe(results: TaskResults, index: int, families: Sequence[str]) -> str:
     """Describe a task in one line: name, family, score and strongest cluster."""
-    case = seen.cases[index]
+    case = results.cases[index]
     parts = [case.name] if case.name.startswith(families[case.family]) else [case.name, families[case.family]]
-    parts.append(f"{seen.metric.name} {number(seen.scores[index])}")
-    if seen.assignments:
-        share = seen.shares[0][index]
-        parts.append(f"{node_name(0, int(share.argmax()), len(seen.shares))} {percent(float(share.max()))}")
+    parts.append(f"{results.metric.name} {number(results.scores[index])}")
+    if results.assignments:
+        share = results.shares[0][index]
+        parts.append(f"{node_name(0, int(share.argmax()), len(results.shares))} {percent(float(share.max()))}")
     return " · ".join(parts)
 
 
-def composition(seen: Look, share: np.ndarray, families: Sequence[str]) -> Html | None:
+def composition(results: TaskResults, share: np.ndarray, families: Sequence[str]) -> Html | None:
     """Draw the families of a cluster as a stacked bar; None if there is only one family."""
-    there = np.unique(seen.family).tolist()
+    there = np.unique(results.family).tolist()
     if len(there) < 2 or share.sum() <= 0:
         return None
-    parts = {f: float(share[seen.family == f].sum() / share.sum()) for f in there}
+    parts = {f: float(share[results.family == f].sum() / share.sum()) for f in there}
     most = max(parts, key=lambda f: parts[f])
     bars, start = [], 0.0
     for f, part in parts.items():

@@ -36,7 +36,7 @@ def tree_and_heat_map(
     grid = figure.add_gridspec(len(heights), len(order), height_ratios=heights, hspace=0.02)
     draw_tree(figure.add_subplot(grid[0, :]), levels, order)
     if functions is not None:
-        draw_functions([figure.add_subplot(grid[1, place]) for place in range(len(order))], functions, order)
+        draw_functions([figure.add_subplot(grid[1, position]) for position in range(len(order))], functions, order)
     heat_map(figure.add_subplot(grid[-1, :]), names, level_shares(levels)[0][:, order], order)
 
 
@@ -44,13 +44,15 @@ def column_order(levels: Sequence[np.ndarray]) -> list[int]:
     """First-level clusters in an order in which edges do not cross: below each node, those of the first tasks first."""
     shares = level_shares(levels)
     rows = np.arange(len(shares[0]))[:, None]
-    places = [(rows * share).sum(0) / np.maximum(share.sum(0), 1e-9) for share in shares]
-    paths = [[k] for k in range(len(places[0]))]
+    positions = [(rows * share).sum(0) / np.maximum(share.sum(0), 1e-9) for share in shares]
+    paths = [[k] for k in range(len(positions[0]))]
     for level in levels[1:]:
         parent = level.mean(0).argmax(1)
         for path in paths:
             path.append(int(parent[path[-1]]))
-    keys = [[(float(place[node]), node) for place, node in zip(places, path, strict=True)][::-1] for path in paths]
+    keys = [
+        [(float(position[node]), node) for position, node in zip(positions, path, strict=True)][::-1] for path in paths
+    ]
     return sorted(range(len(paths)), key=lambda k: keys[k])
 
 
@@ -60,17 +62,23 @@ def draw_tree(axes: Axes, levels: Sequence[np.ndarray], order: Sequence[int]) ->
     across = [np.argsort(order).astype(float)]
     for level, (share, assignment) in enumerate(zip(shares, levels[1:], strict=False)):
         flow = np.einsum("nk,nkl->kl", share, assignment) / len(share)
-        above = places_above(across[-1], flow)
+        above = parent_positions(across[-1], flow)
         for k, to in zip(*np.nonzero(flow > LEAST_FLOW), strict=True):
             ends = (float(across[-1][k]), float(level)), (float(above[to]), level + 1.0)
             draw_edge(axes, *ends, 0.8 + 5 * float(flow[k, to]))
         across.append(above)
-    for level, (places, share) in enumerate(zip(across, shares, strict=True)):
-        for k, place in enumerate(places):
+    for level, (positions, share) in enumerate(zip(across, shares, strict=True)):
+        for k, position in enumerate(positions):
             size = 5 + 7 * np.sqrt(share[:, k].mean())
-            axes.plot(place, level, "o", color=BLUE, markersize=size, markeredgecolor="white", zorder=3, clip_on=False)
+            axes.plot(
+                position, level, "o", color=BLUE, markersize=size, markeredgecolor="white", zorder=3, clip_on=False
+            )
             axes.annotate(
-                node_name(level, k, len(shares)), (place, level), textcoords="offset points", xytext=(9, 3), fontsize=8
+                node_name(level, k, len(shares)),
+                (position, level),
+                textcoords="offset points",
+                xytext=(9, 3),
+                fontsize=8,
             )
     axes.set(xlim=(-0.5, len(order) - 0.5), ylim=(-0.25, len(shares) - 0.75))
     axes.set_axis_off()
@@ -83,12 +91,12 @@ def draw_edge(axes: Axes, below: tuple[float, float], above: tuple[float, float]
     axes.plot(x, below[1] + (above[1] - below[1]) * t, color=EDGE, linewidth=width, solid_capstyle="round")
 
 
-def places_above(places: np.ndarray, flow: np.ndarray) -> np.ndarray:
-    """The place of each parent: amid the children that are mostly its own, or equal distances where these coincide."""
+def parent_positions(positions: np.ndarray, flow: np.ndarray) -> np.ndarray:
+    """Position of each parent: the centre of its main children, or equal distances if these coincide."""
     own = np.where(flow >= flow.max(1, keepdims=True), np.minimum(flow + 1e-6, 1e-3), 1e-9)
-    above = (places[:, None] * own).sum(0) / own.sum(0)
+    above = (positions[:, None] * own).sum(0) / own.sum(0)
     apart = np.asarray(np.diff(np.sort(above)), np.float64)
-    return above if (apart > LEAST_GAP).all() else (np.arange(len(above)) + 0.5) * len(places) / len(above) - 0.5
+    return above if (apart > LEAST_GAP).all() else (np.arange(len(above)) + 0.5) * len(positions) / len(above) - 0.5
 
 
 def draw_functions(panels: Sequence[Axes], functions: ClusterFunctions, order: Sequence[int]) -> None:

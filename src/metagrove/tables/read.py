@@ -189,8 +189,8 @@ def refuse_header(names: Sequence[str], where: str) -> None:
         raise InputError(f"{where}, row 1: one column {quoted(names[0])}, delimited by {signs[0]}? Save it with commas")
     twice = sorted(name for name, count in collections.Counter(names).items() if count > 1)
     if twice:
-        places = [i + 1 for i, name in enumerate(names) if name == twice[0]]
-        shown = ", ".join(map(str, places[:10])) + ("…" if len(places) > 10 else "")
+        positions = [i + 1 for i, name in enumerate(names) if name == twice[0]]
+        shown = ", ".join(map(str, positions[:10])) + ("…" if len(positions) > 10 else "")
         raise InputError(f"{where}, row 1: columns [{shown}] are all called {quoted(twice[0])}: give each its own name")
     if long := [name for name in names if len(name) > LONGEST_NAME]:
         raise InputError(f"{where}, row 1: the column's name {quoted(long[0])} is too long, at most {LONGEST_NAME:,}")

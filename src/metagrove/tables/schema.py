@@ -77,19 +77,19 @@ class Column:
 
     def _one_hot(self, cells: np.ndarray, where: str, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         names = texts(cells)
-        place = {name: i for i, name in enumerate(self.categories)}
+        index = {name: i for i, name in enumerate(self.categories)}
         codes = np.zeros((len(names), len(self.categories)))
         for at, name in enumerate(names):
             if name is None:
                 continue
-            if name not in place:
+            if name not in index:
                 refuse(
                     where,
                     rows[at],
                     self.name,
                     f"{quoted(name)} was not seen in training, only {quote(self.categories)}",
                 )
-            codes[at, place[name]] = 1.0
+            codes[at, index[name]] = 1.0
         return codes, np.array([name is None for name in names], bool)
 
 

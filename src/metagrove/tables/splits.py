@@ -34,8 +34,8 @@ def split_groups(kinds: Mapping[str, set[str]], data: TableData) -> dict[str, Sp
     wanted: tuple[tuple[Split, float], ...] = (("test", data.test), ("validation", data.validation))
     for split, part in wanted:
         count = max(FEWEST, round(part * len(kinds)))
-        places = ((np.arange(count) + rng.uniform()) * len(left) / count).astype(int)
-        parts |= {left[place]: split for place in places}
+        positions = ((np.arange(count) + rng.uniform()) * len(left) / count).astype(int)
+        parts |= {left[position]: split for position in positions}
         left = [group for group in left if group not in parts]
     for group in left:
         parts[group] = "train"

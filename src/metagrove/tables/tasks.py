@@ -103,8 +103,8 @@ def tables_of_file(path: Path, task_column: str) -> list[tuple[str, Table]]:
     names = sorted(set(cells))  # objects: an array of text would be as wide as the longest name
     place_of = {name: at for at, name in enumerate(names)}
     which = np.fromiter((place_of[cell] for cell in cells), np.int64, len(cells))
-    places = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
-    return [(name, table.take(place)) for name, place in zip(names, places, strict=True)]
+    rows_of = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
+    return [(name, table.take(rows)) for name, rows in zip(names, rows_of, strict=True)]
 
 
 def long_name(name: str) -> str:
@@ -131,10 +131,10 @@ def find_roles(data: TableData, named: Sequence[tuple[str, Table]]) -> Roles:
 
 def refuse_columns(table: Table, roles: Roles, data: TableData) -> None:
     """Raise an InputError if a table lacks a column, or a column has two roles."""
-    asked = {"target": roles.targets, "inputs": roles.inputs, "categorical": data.categorical}
-    asked |= {"stratify": (data.stratify,) * bool(data.stratify)}
-    asked |= {"group-column": (data.group_column,) * bool(data.group_column)}
-    for option, names in asked.items():
+    columns_of = {"target": roles.targets, "inputs": roles.inputs, "categorical": data.categorical}
+    columns_of |= {"stratify": (data.stratify,) * bool(data.stratify)}
+    columns_of |= {"group-column": (data.group_column,) * bool(data.group_column)}
+    for option, names in columns_of.items():
         if lacking := [name for name in names if name not in table.columns]:
             only = quote(list(table.columns))
             raise InputError(f"{table.where} has no column {quote(lacking)} (--{option}), only {only}")
@@ -154,19 +154,19 @@ def handle_missing(
     if data.missing == "refuse":
         return list(named)
     must_be = roles.all if data.missing == "drop" else roles.targets
-    kept, dropped, examples = [], 0, []
+    complete, dropped, examples = [], 0, []
     for name, table in named:
         gone = np.logical_or.reduce([missing_cells(table.columns[column]) for column in must_be])
         dropped += int(gone.sum())
         examples += [f"{table.where} row {row}" for row in table.rows[gone][: 3 - len(examples)]]
-        kept.append((name, table.take(np.flatnonzero(~gone))))
+        complete.append((name, table.take(np.flatnonzero(~gone))))
     if dropped:
         what = "a missing value" if data.missing == "drop" else "no target"
         more = f" and {dropped - 3} others" if dropped > 3 else ""
         notes.append(f"dropped {dropped} rows with {what}: {', '.join(examples)}{more}")
     if data.missing != "drop":
-        note_missing(kept, roles, data, notes)
-    return kept
+        note_missing(complete, roles, data, notes)
+    return complete
 
 
 def note_missing(named: list[tuple[str, Table]], roles: Roles, data: TableData, notes: list[str]) -> None:

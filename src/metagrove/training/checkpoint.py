@@ -20,7 +20,7 @@ import safetensors.numpy
 
 from metagrove.config.migrate import array_names_of_format_1
 from metagrove.devices import is_first_process
-from metagrove.errors import RunError, quoted
+from metagrove.errors import RunError, quoted, shortened
 from metagrove.files import FORMAT, Json, read_json, read_plain, read_record, write_atomically, write_json
 from metagrove.training.records import WeightsRecord
 
@@ -31,15 +31,15 @@ DTYPES = {
 }
 """Types of arrays in safetensors files."""
 WIDEST = 8
-"""Bytes of a number, at most."""
+"""Maximum number of bytes of a number."""
 MAX_HEADER_BYTES = 1 << 24
 HEX = re.compile("[0-9a-f]{64}")
 
 
 def save(folder: Path, name: str, tree: Any, about: Json) -> None:
-    """Write `name`.json and its arrays into `folder`; on any failure what was there before is still whole.
+    """Write `name`.json and its arrays into `folder`; on any failure the previous checkpoint is intact.
 
-    Of several processes that train together, the first writes.
+    If several processes train together, the first one writes.
     """
     if not is_first_process():
         return
@@ -55,7 +55,7 @@ def save(folder: Path, name: str, tree: Any, about: Json) -> None:
 def remove_superseded(folder: Path, name: str, weights: str) -> None:
     """Remove the arrays of earlier checkpoints, if those of the present one are there.
 
-    What cannot be removed stays until the next checkpoint or resume: nothing is lost.
+    A file that cannot be removed stays until the next checkpoint or resume.
     """
     if not is_first_process() or not (folder / weights).is_file():
         return
@@ -66,7 +66,7 @@ def remove_superseded(folder: Path, name: str, weights: str) -> None:
 
 
 def load(folder: Path, name: str, like: Any) -> tuple[Any, Json]:
-    """The tree, in the structure of `like` (arrays or their shapes), and what was said about it.
+    """The tree, in the structure of `like` (arrays or their shapes), and its record.
 
     Raises:
         RunError: The files are missing or damaged, or the arrays have other names, shapes or types than `like` or are
@@ -79,7 +79,7 @@ def load(folder: Path, name: str, like: Any) -> tuple[Any, Json]:
 
 
 def load_arrays(folder: Path, name: str, most_bytes: int = 1 << 30) -> tuple[dict[str, np.ndarray], Json]:
-    """The arrays under their dotted names, and what was said about them; of a file of limited size."""
+    """The arrays by dotted name, and their record; the size of the file is limited."""
     record = read_record(WeightsRecord, folder / f"{name}.json", needs=("weights", "sha256"))
     if record.weights != f"{name}-{record.sha256[:12]}.safetensors" or not HEX.fullmatch(record.sha256):
         raise RunError(
@@ -101,7 +101,7 @@ def load_arrays(folder: Path, name: str, most_bytes: int = 1 << 30) -> tuple[dic
 
 
 def decode_arrays(data: bytes, path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file; half precision (F16, BF16) is read as it is, types of 8 bits are refused."""
+    """The arrays of a safetensors file; half precision (F16, BF16) is supported, types of 8 bits raise an error."""
     try:
         found = safetensors.deserialize(data)
     except safetensors.SafetensorError as error:
@@ -112,7 +112,7 @@ def decode_arrays(data: bytes, path: Path) -> dict[str, np.ndarray]:
 
 
 def renamed(arrays: Mapping[str, np.ndarray], like: Any, file_format: int) -> Mapping[str, np.ndarray]:
-    """The arrays of an older format under their present names."""
+    """Rename the arrays of an older format to their current names."""
     if file_format >= FORMAT:
         return arrays
     old_names = {array_names_of_format_1(name): name for name in named_leaves(like)}
@@ -131,15 +131,17 @@ def name_of(path: Any) -> str:
 
 
 def fill(like: Any, arrays: Mapping[str, np.ndarray], file: Path) -> Any:
-    """`like` with its arrays replaced by those of the same name, every name, shape and type accounted for."""
+    """`like` with its arrays replaced by those of the same name, after a check of every name, shape and type."""
     wanted = named_leaves(like)
-    wrong = sorted(set(wanted) ^ set(arrays))
+    errors = sorted(set(wanted) ^ set(arrays))
     for name, leaf in wanted.items():
         if name in arrays:
-            wrong += array_errors(name, arrays[name], leaf)
-    if wrong:
-        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise RunError(f"{file} does not fit the run's settings: {', '.join(one[:200] for one in wrong[:3])}{more}")
+            errors += array_errors(name, arrays[name], leaf)
+    if errors:
+        more = f" and {len(errors) - 3} more" if len(errors) > 3 else ""
+        raise RunError(
+            f"{file} does not fit the run's settings: {', '.join(shortened(one, 200) for one in errors[:3])}{more}"
+        )
 
     def replace(path: Any, leaf: Any) -> Any:
         return jnp.asarray(arrays[name_of(path)], leaf.dtype) if hasattr(leaf, "shape") else leaf
@@ -148,7 +150,7 @@ def fill(like: Any, arrays: Mapping[str, np.ndarray], file: Path) -> Any:
 
 
 def array_errors(name: str, array: np.ndarray, leaf: Any) -> list[str]:
-    """What keeps an array from taking the place of a leaf, if anything."""
+    """List why an array cannot replace a leaf."""
     if array.shape != tuple(leaf.shape):
         return [f"{name} {array.shape} instead of {tuple(leaf.shape)}"]
     kinds = (jnp.floating, jnp.integer, jnp.bool_)

@@ -27,14 +27,14 @@ from metagrove.typed_json import raise_type_errors
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 MAX_METRICS_BYTES = 1 << 28
-"""Largest metrics.jsonl that is read."""
+"""Maximum size of a metrics.jsonl."""
 
 
 def shipped() -> dict[str, Path]:
     """The released models, from the installed package or from a checkout of the project."""
     package = Path(__file__).parents[1]
-    place = package / "models" if (package / "models").exists() else package.parents[1] / "models"
-    return {path.name: path for path in sorted(place.glob("*")) if (path / "run.json").exists()}
+    models = package / "models" if (package / "models").exists() else package.parents[1] / "models"
+    return {path.name: path for path in sorted(models.glob("*")) if (path / "run.json").exists()}
 
 
 def resolve(name: str | Path) -> Path:
@@ -51,8 +51,8 @@ def resolve(name: str | Path) -> Path:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Only one training at a time; the system lifts the lock of a process that died. Of several processes that train
-    together, the first has the lock."""
+    """Lock a run folder for one training; the system releases the lock of a process that dies. If several processes
+    train together, the first holds the lock."""
     if not is_first_process():
         yield
         return
@@ -143,7 +143,7 @@ def read_best(folder: Path) -> BestRecord:
     """Read the best.json of a run, without its arrays.
 
     Raises:
-        RunError: It is missing, damaged, of a newer version, or what it says cannot be.
+        RunError: It is missing, damaged, of a newer version, or has impossible values.
     """
     path = folder / "best.json"
     best = files.read_record(BestRecord, path, needs=("step", "validation", "validation.steps"))
@@ -162,7 +162,7 @@ def read_last(folder: Path, *, first: int, steps: int) -> LastRecord:
         steps: The number of meta-steps.
 
     Raises:
-        RunError: It is missing, damaged, of a newer version, or what it says cannot be.
+        RunError: It is missing, damaged, of a newer version, or has impossible values.
     """
     path = folder / "last.json"
     last = files.read_record(LastRecord, path, needs=("step",))
@@ -179,7 +179,7 @@ def read_last(folder: Path, *, first: int, steps: int) -> LastRecord:
 
 
 def cluster_errors(clusters: Sequence[int]) -> list[str]:
-    """What is wrong with the clusters that a checkpoint records."""
+    """List errors in the clusters that a checkpoint records."""
     fits = len(clusters) <= LAYERS and all(1 <= count <= MOST["clusters"] for count in clusters)
     return [] if fits else [f"clusters must be at most {LAYERS} numbers from 1 to {MOST['clusters']:,}"]
 
@@ -210,7 +210,7 @@ def read_metrics(folder: Path) -> list[BlockRecord]:
 
 
 def metrics_lines(folder: Path) -> list[bytes]:
-    """The lines of metrics.jsonl with their ends, whatever they say; none if there is no such file."""
+    """The lines of metrics.jsonl as bytes with line ends, not parsed; empty if there is no such file."""
     path = folder / "metrics.jsonl"
     try:
         return files.read_plain(path, most=MAX_METRICS_BYTES).splitlines(keepends=True)
@@ -221,15 +221,15 @@ def metrics_lines(folder: Path) -> list[bytes]:
 
 
 def cut_metrics(folder: Path, step: int, so_far: TrainingProgress | None = None) -> TrainingProgress:
-    """Drop what was logged after the checkpoint that training goes on from.
+    """Remove lines that were logged after the checkpoint from which training continues.
 
-    Lines that are not those that the checkpoint knows are said to be damaged and dropped as well, back to the last
-    checkpoint whose lines are intact. The training itself does not depend on them.
+    If lines differ from those of the checkpoint, the damage is reported, and they are removed back to the last
+    checkpoint whose lines are intact. Training does not depend on them.
 
     Args:
         folder: The run folder.
         step: The checkpoint's meta-step.
-        so_far: What the checkpoint knows; runs of version 0.2.0 and before have no marks in it.
+        so_far: Progress in the checkpoint; runs of version 0.2.0 and before have no marks in it.
 
     Returns:
         The progress with the marks of the lines that are left.

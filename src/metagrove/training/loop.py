@@ -54,12 +54,12 @@ def train(
         resume: Continue from the last checkpoint of the folder.
         command: The command to record in the provenance of the run.
         callback: Called with the record of each logged block, after it is written to metrics.jsonl.
-        devices: Devices that share the tasks of a meta-step, which does not change the result; by default all there
-            are, at most one for each block of tasks.
+        devices: Devices that share the tasks of a meta-step, which does not change the result; by default all
+            devices, at most one for each block of tasks.
 
     Returns:
         True at the end, after all meta-steps or when `patience` ran out; False if the user stopped it, and the same
-        call with `resume` goes on.
+        call with `resume` continues it.
     """
     check_config(config)
     training = config.training
@@ -122,7 +122,7 @@ def all_or_none() -> Iterator[None]:
 
 
 def num_devices(training: Training, devices: int | None) -> int:
-    """The number of devices that share a meta-batch: by default all, as far as each has a block of tasks."""
+    """The number of devices that share a meta-batch: by default all, at most one for each block of tasks."""
     blocks, processes = cut_of(training).blocks, jax.process_count()
     if devices is None and blocks >= processes:
         return min(blocks, len(jax.devices())) // processes * processes
@@ -159,16 +159,16 @@ def begin(
             )
         return config, state, dataclasses.replace(so_far, seconds=time.monotonic() - began)
     first = first_step(config.learner, config.training)
-    kept = folders.read_last(folder, first=first, steps=config.training.steps)
-    config = as_grown(config, kept.clusters)
-    shapes = eqx.filter_eval_shape(lambda: init_state(config, kept.step))
+    last = folders.read_last(folder, first=first, steps=config.training.steps)
+    config = as_grown(config, last.clusters)
+    shapes = eqx.filter_eval_shape(lambda: init_state(config, last.step))
     state, about = checkpoint.load(folder, "last", shapes)
-    if int(state.step) != kept.step:
+    if int(state.step) != last.step:
         raise RunError(
-            f"{folder / 'last.json'} is of step {kept.step}, its arrays of step {int(state.step)}: copy both"
+            f"{folder / 'last.json'} is of step {last.step}, its arrays of step {int(state.step)}: copy both"
         )
     checkpoint.remove_superseded(folder, "last", about["weights"])
-    return config, state, folders.cut_metrics(folder, kept.step, kept.progress)
+    return config, state, folders.cut_metrics(folder, last.step, last.progress)
 
 
 def named_means(config: Config, block: Block, step: int) -> dict[str, float]:
@@ -213,7 +213,7 @@ def next_stop(step: int, config: Config) -> Int[Array, ""]:
 def validations(config: Config) -> list[int]:
     """Steps after which the learner is validated: regularly, and where a phase ends (source or training).
 
-    In a fit before the first meta-step there is nothing to validate yet: these are its checkpoints.
+    In a fit before the first meta-step nothing is validated: these are its checkpoints.
     """
     training, first = config.training, first_step(config.learner, config.training)
     regular = range(first // training.validate_every * training.validate_every, training.steps, training.validate_every)
@@ -254,22 +254,22 @@ def keep_if_best(
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
     """Set a flag on Ctrl-C, SIGTERM or SIGHUP instead of interrupting a step; a second signal interrupts it."""
-    asked = threading.Event()
+    stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
+        yield stop.is_set
         return
 
     numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
     before = {number: signal.getsignal(number) for number in numbers}
 
     def ask(number: int, _: Any) -> None:
-        asked.set()
+        stop.set()
         signal.signal(number, before[signal.Signals(number)])
 
     for number in before:
         signal.signal(number, ask)
     try:
-        yield asked.is_set
+        yield stop.is_set
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -2,8 +2,8 @@
 
 A learner may be fitted before its first meta-step (`Learner.phases`), and before that its base net may be pretrained
 (`training.pretraining`). Steps of such a fit have numbers below 0: a fit of 3,000 steps runs from step -3,000 to step
-0, where the meta-steps of the query loss begin. So one number says how far a run is, and `Training.steps` counts the
-same thing for every learner.
+0, where the meta-steps of the query loss begin. So one number is the progress of a run, and `Training.steps` has the
+same meaning for every learner.
 """
 
 import bisect
@@ -25,7 +25,7 @@ from metagrove.training.pretraining import LOSS, Pretrainer, begin_pretraining
 
 
 class State(eqx.Module):
-    """All that the next meta-step needs."""
+    """The state between meta-steps."""
 
     meta: Meta
     opt_state: optax.OptState
@@ -37,7 +37,7 @@ class Part:
     """A part of the training with one loss."""
 
     learner: Learner
-    """The learner, or what stands for it in pretraining."""
+    """The learner, or its replacement in pretraining."""
     phase: Phase
     training: Training
     """The settings of the outer loop in it."""
@@ -91,7 +91,7 @@ def with_own(training: Training, phase: Phase) -> Training:
 
 
 def init_state(config: Config, step: int = 0) -> State:
-    """A state as at the beginning of the part that `step` belongs to, decided by the seed alone.
+    """The state at the beginning of the part that `step` belongs to, a function of the seed.
 
     The states within a part have its structure and shapes.
     """
@@ -101,14 +101,14 @@ def init_state(config: Config, step: int = 0) -> State:
 def init_meta(config: Config) -> Meta:
     """The initial meta-parameters, drawn in one compiled program, which takes less time than one for each array.
 
-    A learner of one's own whose `init` looks at the values it draws cannot be compiled, and is called as it is.
+    A user's learner whose `init` depends on the values that it draws cannot be compiled, and is called directly.
     """
     key = key_for("init", config.training.seed)
 
     def draw(key: PRNGKeyArray) -> Meta:
         return config.learner.init(config.source.spec, key=key)
 
-    if isinstance(key, Tracer):  # shapes alone are asked for
+    if isinstance(key, Tracer):  # only shapes are needed
         return draw(key)
     quickly = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None  # it runs once
     try:
@@ -136,7 +136,10 @@ def end_fit(config: Config, state: State, tasks: TaskSchedule) -> tuple[Config, 
     step = int(state.step)
     part = part_at(config.learner, config.training, step - 1)
     first = tasks.at(jnp.zeros((), jnp.int32))
-    now = first, first if config.source.has_phases else config.source.split("validation")  # of families that have come
+    now = (
+        first,
+        first if config.source.has_phases else config.source.split("validation"),
+    )  # of families that have arrived
     key = phase_key(config, part.begin, "end")
     learner, meta = part.learner.end_phase(part.phase.loss, state.meta, *now, key=key)
     config = dataclasses.replace(config, learner=learner)

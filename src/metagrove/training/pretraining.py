@@ -1,4 +1,4 @@
-"""Supervised pretraining: before all else, the base net learns to tell all training classes apart.
+"""Supervised pretraining: first, the base net learns to classify all training classes.
 
 L = mean over the images of a task of -log softmax(f(x) W + b)[class],   class among all training classes
 

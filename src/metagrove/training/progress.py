@@ -66,5 +66,5 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """A time in seconds or minutes."""
+    """Format a time in seconds or minutes."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

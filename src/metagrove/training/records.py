@@ -31,7 +31,7 @@ class GrowthCause:
     """Why a cluster is added: two windows of training compared."""
 
     watched: str | None
-    """What was compared: loss, accuracy or embedding; None in results of version 0.1."""
+    """The compared quantity: loss, accuracy or embedding; None in results of version 0.1."""
     last_window: float
     this_window: float
     detector: str
@@ -114,7 +114,7 @@ class RunRecord:
 
 @dataclasses.dataclass(frozen=True)
 class WeightsRecord:
-    """What the JSON file of a checkpoint says about its file of arrays."""
+    """Record of the file of arrays in the JSON file of a checkpoint."""
 
     format: int
     weights: str
@@ -126,7 +126,7 @@ class WeightsRecord:
 
 @dataclasses.dataclass(frozen=True)
 class BestRecord:
-    """best.json beside what it says about its arrays."""
+    """best.json without the record of its arrays."""
 
     step: int
     validation: ValidationRecord
@@ -158,7 +158,7 @@ class GrowthState:
     """The same of the last window."""
     last_growth: int = 0
     last_step: int = 0
-    """The last meta-step that the detector looked at."""
+    """The last meta-step that the detector observed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,25 +175,25 @@ class TrainingProgress:
     peak_memory_mb: float = 0.0
     """Peak memory of the process that writes the run, over all resumes."""
     devices: int = 1
-    """Devices that shared the tasks of a meta-step, last."""
+    """Number of devices that shared the tasks of the last meta-steps."""
     watch: GrowthState = GrowthState()
     log: LogMark = LogMark()
-    """Of all lines that metrics.jsonl has."""
+    """Mark of all lines of metrics.jsonl."""
     marks: tuple[LogMark, ...] = ()
-    """Those of all checkpoints so far; none in runs of version 0.2.0 and before."""
+    """Marks of all checkpoints so far; empty in runs of version 0.2.0 and before."""
 
     def logged(self, line: bytes) -> "TrainingProgress":
         """The progress with one more line of metrics.jsonl."""
         return dataclasses.replace(self, log=self.log.after(line))
 
     def marked(self) -> "TrainingProgress":
-        """The progress of a checkpoint, which knows the lines so far."""
+        """The progress of a checkpoint, with a mark of the lines so far."""
         return dataclasses.replace(self, marks=(*self.marks, self.log))
 
 
 @dataclasses.dataclass(frozen=True)
 class LastRecord:
-    """last.json beside what it says about its arrays."""
+    """last.json without the record of its arrays."""
 
     step: int
     progress: TrainingProgress = dataclasses.field(metadata=FLAT)

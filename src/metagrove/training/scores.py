@@ -29,14 +29,14 @@ class Scores:
     first_step: int = 0
     """Inner steps of the first column."""
     answers: np.ndarray | None = None  # (num_tasks, y_dim)
-    """The prediction for each task's first query after the last step, if asked for: to see how far answers change."""
+    """The prediction for each task's first query after the last step, if requested; growth compares them."""
 
     def after(self, step: int) -> np.ndarray:
         """The score of each task after this many inner steps."""
         return self.by_step[:, step - self.first_step]
 
     def mean(self) -> "Scores":
-        """Of draws of one task: that task's means."""
+        """Average draws of one task."""
         shares = None if self.shares is None else self.shares.mean(0, keepdims=True)
         return Scores(self.by_step.mean(0, keepdims=True), self.family[:1], shares, self.first_step)
 
@@ -56,7 +56,8 @@ def score_tasks(
 ) -> Scores:
     """Adapt to each task without randomness and score its query set, after every step or after the last alone.
 
-    Task i depends on `key` and i alone. `statistics` says whose normalise the query set; by default as in training.
+    Task i depends only on `key` and i. `statistics` selects the normalisation of the query set, by default that of
+    training.
     """
     if num_tasks < 2:
         raise InputError(f"num_tasks must be at least 2 for a confidence interval, got {num_tasks}")
@@ -70,7 +71,7 @@ def score_tasks(
 
 @dataclasses.dataclass(frozen=True)
 class KeepScore:
-    """For `outer.probe`: a task's scores, family, assignment to the first clusters and, if asked for, a prediction."""
+    """For `outer.probe`: a task's scores, family, assignment to the first clusters and, if requested, a prediction."""
 
     score: LossFn
     every_step: bool
@@ -123,7 +124,7 @@ def only_families(scores: Scores, families: Sequence[int]) -> Scores:
 
 
 def join_scores(parts: Sequence[Scores]) -> Scores:
-    """The scores of several sets of tasks as of one."""
+    """Concatenate the scores of several sets of tasks."""
     return Scores(
         np.concatenate([one.by_step for one in parts]),
         np.concatenate([one.family for one in parts]),
@@ -208,7 +209,7 @@ class Summary:
 
 @dataclasses.dataclass(frozen=True)
 class PairedDifference:
-    """Mean of first - second over the same tasks, with its own CI: far narrower than the two CIs apart."""
+    """Mean of first - second over the same tasks, with its own CI, which is narrower than those of the means."""
 
     difference: float
     ci95: float
@@ -216,13 +217,13 @@ class PairedDifference:
 
 @dataclasses.dataclass(frozen=True)
 class PairedComparison(PairedDifference):
-    """The same over all tasks and by family: of errors negative, of accuracies positive is better."""
+    """The same over all tasks and by family: negative is better for errors, positive for accuracies."""
 
     by_family: dict[str, PairedDifference]
 
 
 def summarize(scores: Scores, family_names: tuple[str, ...], *, step: int, metric: str) -> Summary:
-    """Means with CIs after every step, by family, and how far clusters and families agree."""
+    """Means with CIs after every step, by family, and the agreement of clusters and families."""
     of_family = {name: scores.family == i for i, name in enumerate(family_names)}
     return Summary(
         metric=metric,
@@ -244,7 +245,7 @@ def _means(by_step: np.ndarray, values: np.ndarray) -> Any:
 
 
 def value_by_family(scores: Scores, family_names: tuple[str, ...], *, step: int) -> ValueByFamily:
-    """The mean after so many inner steps with its CI, over all tasks and by family."""
+    """The mean after `step` inner steps with its CI, over all tasks and by family."""
     of_family = {name: scores.after(step)[scores.family == i] for i, name in enumerate(family_names)}
     by_family = {name: Value(*_value(values)) for name, values in of_family.items() if len(values)}
     return ValueByFamily(*_value(scores.after(step)), by_family)

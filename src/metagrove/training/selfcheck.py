@@ -30,7 +30,7 @@ STORED = Path(__file__).with_name("selfcheck.json")
 """Loss and gradient norm of each learner, written by `record` on a CPU."""
 STEPS = 3
 TOLERANCE = 1e-3
-"""Largest relative difference: that of rounding in another order, and far below that of a wrong gradient."""
+"""Tolerated relative difference: above that of rounding in another order, far below that of a wrong gradient."""
 SIZE, CLASSES, IMAGES = 8, 4, 3
 EPISODE = {"ways": 2, "shots": 1, "queries": 1}
 ON_FUNCTIONS = {"meta_batch": 4, "task_blocks": 1}
@@ -49,7 +49,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "relation-net": {"filters": 4},
     "gnn": {"filters": 4, "blocks": 2, "feature_dim": 4, "edge_dims": (3,), "node_dim": 3, "graph_layers": 1},
 }
-"""Settings of learners that have others than the size of their base net."""
+"""Settings of learners with more parts than a base net."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Checked:
         learner: Name of the learner.
         values: Mean loss and gradient norm of the first meta-steps.
         difference: Largest relative difference from the stored values.
-        seconds: Time that it took, compiling included.
+        seconds: Time, compilation included.
     """
 
     learner: str
@@ -75,7 +75,7 @@ class Checked:
 
 
 def names() -> tuple[str, ...]:
-    """The learners that are checked: all of the package."""
+    """The learners that are checked: all of this package."""
     return tuple(name for group in LEARNER_GROUPS.values() for name in group)
 
 
@@ -100,7 +100,7 @@ def check_learners(chosen: Iterable[str], show: Callable[[Checked], None]) -> li
 
 
 def record(chosen: Iterable[str], command: str) -> None:
-    """Store the values of this machine as those to compare with, for the developers of a learner."""
+    """Store the values of this machine as the reference, for developers of a learner."""
     before = files.read_json(STORED)["values"] if STORED.exists() else {}
     values = before | {name: first_values(name) for name in chosen}
     content = {"format": files.FORMAT, "provenance": provenance(command), "values": dict(sorted(values.items()))}

@@ -1,6 +1,6 @@
 """Meta-steps whose tasks are distributed over devices, with a result that does not depend on their number.
 
-A meta-batch is cut into blocks of tasks, and each device computes the blocks that are its own:
+A meta-batch is cut into blocks of tasks, and each device computes its own blocks:
 
     every device:  gradients of its own blocks   ->   gather   ->   sum over all blocks in their order, update   -> ...
 
@@ -33,7 +33,7 @@ Rows = Float[Array, "blocks n"]
 
 
 class Progress(eqx.Module):
-    """The state with what was seen since the first meta-step of a call: sums, and whether the last were finite."""
+    """The state, with sums of the metrics since the first meta-step of a call, and whether the last were finite."""
 
     state: PackedState
     sums: dict[str, Float[Array, ""]]
@@ -72,7 +72,7 @@ def is_array(leaf: Any) -> bool:
 
 
 def call_all(fn: Callable[..., Any], args: dict[int, tuple[Any, ...]], *, compiles: bool) -> dict[int, Any]:
-    """A call for each place; those that compile do so side by side, the others return before their work is done."""
+    """Call `fn` for each device; calls that compile run in parallel, others return before their work is done."""
     if not compiles or len(args) == 1:
         return {place: fn(*each) for place, each in args.items()}
     with ThreadPoolExecutor(len(args)) as pool:
@@ -80,7 +80,7 @@ def call_all(fn: Callable[..., Any], args: dict[int, tuple[Any, ...]], *, compil
 
 
 def shapes_of(tree: Any) -> Any:
-    """The shapes of a tree of arrays, as something that can be compared and hashed."""
+    """The shapes of a tree of arrays as a hashable value."""
     leaves, structure = jax.tree.flatten(jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree))
     return structure, tuple(leaves)
 
@@ -89,7 +89,7 @@ def shapes_of(tree: Any) -> Any:
 def compiled_step(
     recipe: Recipe, packing: Packing, structure: Any, leaves: tuple[Any, ...], shapes: Any
 ) -> tuple[Callable[..., tuple[Progress, Rows]], Callable[[Any], tuple[Progress, Rows]]]:
-    """The program of a device, and what it starts from: no sums, no gradients."""
+    """The program of a device, and its initial values: empty sums and gradients."""
     static, num_blocks = jax.tree.unflatten(structure, leaves), recipe.cut.blocks
 
     def whole(arrays: Any) -> tuple[Data, Packing]:

@@ -12,7 +12,7 @@ VALIDATION_SEED = 0
 
 
 def validation_scores(config: Config, meta: Meta) -> Scores:
-    """Every validation task's score after each number of inner steps; of a run that may grow its answers too."""
+    """Every validation task's score after each number of inner steps; for a run that may grow, also predictions."""
     training = config.training
     return score_tasks(
         config.learner,
@@ -30,7 +30,7 @@ def validate(config: Config, meta: Meta, step: int | None = None) -> ValidationR
     """The validation tasks' mean after the best number of inner steps, and that number.
 
     In a stream the mean is over the families that have arrived by `step` (the end, if it is not given); each family's
-    own mean is told for all of them.
+    own mean is always included.
     """
     everything, names, steps = validation_scores(config, meta), config.source.family_names, config.training.steps
     seen, last = everything, max(0, (steps if step is None else step) - 1)

@@ -1,6 +1,6 @@
 """The process of a job: a command of metagrove that ends when the process that started it dies.
 
-`python -m metagrove.workers.child train toy-5shot ...`; standard input is a pipe that nothing is written to.
+`python -m metagrove.workers.child train toy-5shot ...`; standard input is an empty pipe.
 """
 
 import os
@@ -9,7 +9,7 @@ import threading
 
 
 def end_with_parent() -> None:
-    """End this process at once when standard input is closed; its last checkpoint stays, and its locks are lifted."""
+    """End this process when standard input is closed; its last checkpoint remains, and its locks are released."""
     while os.read(0, 1):
         pass
     os._exit(1)

@@ -9,7 +9,7 @@ from metagrove.workers.job import Job, execute
 
 
 class ClusterPool:
-    """The workers of a Dask cluster, which see the same files under the same names as this process."""
+    """The workers of a Dask cluster, which see the same files at the same paths as this process."""
 
     def __init__(self, address: str):
         try:
@@ -25,7 +25,7 @@ class ClusterPool:
 
     @property
     def size(self) -> int:
-        """Number of threads of the workers that there are now; at least 1."""
+        """Current number of threads of the workers; at least 1."""
         if self.client.status == "closed":
             return 1
         cores: Any = self.client.ncores()

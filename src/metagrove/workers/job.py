@@ -12,15 +12,15 @@ from metagrove.errors import STOPPED
 RETRIES = 2
 """Number of times that a job is repeated if its process is killed."""
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
-"""XLA flag of every job: threads within an operation cost more than they give, and a job has a core to itself."""
+"""XLA flag of every job: a job has one core, and threads within an operation would only cost time."""
 ONE_CORE = {"NPROC": "1"}
-"""The number of cores that XLA compiles for, which changes the last bits: the same whatever a worker is pinned to."""
+"""The number of cores that XLA compiles for, which affects rounding: the same for every pinning of a worker."""
 SECONDS_BETWEEN_LOOKS = 0.1
 
 
 @runtime_checkable
 class Job(Protocol):
-    """A job. Paths are relative to the working directory of whoever submits it."""
+    """A job. Paths are relative to the working directory of the submitter."""
 
     @property
     def label(self) -> str:
@@ -34,11 +34,11 @@ class Job(Protocol):
 
     @property
     def log(self) -> Path:
-        """File of what the command prints."""
+        """File of the command's output."""
         ...
 
     def command(self, cwd: Path) -> list[str]:
-        """Arguments of `metagrove`, which continue what was begun in `cwd`."""
+        """Arguments of `metagrove`, which continue earlier work in `cwd`."""
         ...
 
     def done(self) -> int:
@@ -52,10 +52,10 @@ def execute(job: Job, cwd: Path, stopped: Callable[[], bool]) -> int:
     Args:
         job: The job.
         cwd: Working directory.
-        stopped: Whether the job is to save its state and end.
+        stopped: Returns whether the job must save its state and end.
 
     Returns:
-        Exit code of the command, `STOPPED` if it was asked to end.
+        Exit code of the command, `STOPPED` if it was stopped.
     """
     code = STOPPED
     for _ in range(1 + RETRIES):
@@ -74,16 +74,16 @@ def _execute_once(job: Job, cwd: Path, stopped: Callable[[], bool]) -> int:
     with log.open("ab") as output:
         how = {"stdin": subprocess.PIPE, "stdout": output, "stderr": output, "start_new_session": True}
         with subprocess.Popen(command, cwd=cwd, env=environment(), **how) as process:
-            asked = False
+            stop_requested = False
             while process.poll() is None:
-                if stopped() and not asked:
+                if stopped() and not stop_requested:
                     process.terminate()
-                    asked = True
+                    stop_requested = True
                 try:
                     process.wait(SECONDS_BETWEEN_LOOKS)
                 except subprocess.TimeoutExpired:
                     continue
-            return STOPPED if asked and process.returncode else process.returncode
+            return STOPPED if stop_requested and process.returncode else process.returncode
 
 
 def environment() -> dict[str, str]:

@@ -17,7 +17,7 @@ from metagrove.workers.table import JobTable
 
 SECONDS_BETWEEN_LOOKS = 0.2
 Then = Callable[[Job, int], Sequence[Job]]
-"""Called with a job that has ended and its exit code; returns jobs that can be run now."""
+"""Called with a job that has ended and its exit code; returns jobs that can start then."""
 
 
 @runtime_checkable
@@ -43,7 +43,7 @@ class Pool(Protocol):
 
 
 class LocalPool:
-    """Worker threads, each of which starts its jobs on its own core (where the system can do so)."""
+    """Worker threads, each of which starts its jobs on its own core (if the system supports it)."""
 
     def __init__(self, workers: int):
         if workers < 1:
@@ -83,7 +83,7 @@ def cores_of_workers(workers: int) -> list[set[int]]:
 
 
 def open_pool(workers: int, cluster: str | None = None) -> Pool:
-    """Make a pool of so many workers on this machine, or of the workers of a Dask cluster."""
+    """Make a pool of workers on this machine, or of the workers of a Dask cluster."""
     if cluster is None:
         return LocalPool(workers)
     from metagrove.workers.cluster import ClusterPool
@@ -92,11 +92,11 @@ def open_pool(workers: int, cluster: str | None = None) -> Pool:
 
 
 def run_jobs(jobs: Iterable[Job], pool: Pool, then: Then = lambda *_: ()) -> bool:
-    """Run jobs and those that follow them, and show them in a table.
+    """Run jobs and their successors, and show them in a table.
 
     Args:
         jobs: The jobs to begin with.
-        pool: What executes them.
+        pool: Executes them.
         then: Called with each job that has ended and its exit code; the jobs that it returns are run as well.
 
     Returns:

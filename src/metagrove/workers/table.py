@@ -15,7 +15,7 @@ SECONDS_BETWEEN_READINGS = 1.0
 SECONDS_BETWEEN_LINES = 60.0
 ENDS = {0: "done", STOPPED: "interrupted", DivergedError.exit_code: "diverged"}
 SHOWN = 30
-"""Most jobs in the live table: those that ended last, those that run and those that are next."""
+"""Maximum number of jobs in the live table: the last to end, the running and the next ones."""
 
 
 @dataclasses.dataclass
@@ -27,7 +27,7 @@ class Line:
     state: str = "waiting"
     step: int = 0
     first: tuple[float, int] | None = None
-    """Time and step when progress was first seen: compiling is left out of the rate."""
+    """Time and step of the first progress, so that the rate excludes compilation."""
     read: float = 0.0
     printed: float = 0.0
 
@@ -38,7 +38,7 @@ class Line:
             return None
         return (self.step - self.first[1]) / max(self.read - self.first[0], 1e-9)
 
-    def look(self) -> None:
+    def read_progress(self) -> None:
         """Read the progress of the job from its files."""
         log = self.job.log
         if self.state == "waiting" and log.exists() and log.stat().st_mtime >= self.submitted - 1:
@@ -86,7 +86,7 @@ class JobTable:
         """Record that a job has ended."""
         line = next(one for one in self.lines if one.job is job)
         line.state = "running"
-        line.look()
+        line.read_progress()
         line.state = ENDS.get(code, f"failed ({code})")
         self._print(line)
 
@@ -97,7 +97,7 @@ class JobTable:
         self.looked = time.time()
         for line in self.lines:
             before = line.state
-            line.look()
+            line.read_progress()
             if line.state != before or (line.state == "running" and self.looked - line.printed > SECONDS_BETWEEN_LINES):
                 self._print(line)
         if self.console.is_terminal:

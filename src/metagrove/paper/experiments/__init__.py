@@ -29,9 +29,9 @@ __all__ = [
 
 ANALYSES: dict[str, str] = {
     "theory": "the quantities of the paper's theorems on trained runs (section 5, appendix A)",
-    "figures": "drawings of what figures 1 and 2 explain, and the figure of theory; --out docs/figures",
+    "figures": "schemes like figures 1 and 2, and the figure of theory; --out docs/figures",
 }
-"""Studies that measure trained runs instead of scoring them, and what they are about."""
+"""Studies that measure trained runs instead of scoring them, with descriptions."""
 EXPERIMENTS: dict[str, Experiment] = {
     "toy": TOY,
     "table1": TABLE1,

@@ -13,7 +13,7 @@ CONTINUAL_BUDGETS: dict[str, Budget] = {
         4_000,
     ),
 }
-"""Budgets for a stream of functions; its timetable is in fractions of the meta-steps, and windows scale with them."""
+"""Budgets for a stream of functions; its timetable is in fractions of the meta-steps, and the windows are scaled."""
 CONTINUAL_IMAGE_BUDGETS: dict[str, Budget] = {
     "paper": Budget({}, None, 4_000),
     "studies": Budget({"steps": 3_000, "queries": 5, "augment": True, "growth_cooldown": 600}, None, 4_000),
@@ -91,7 +91,7 @@ CONTINUAL_TOY = Experiment(
 )
 
 CONTINUAL_TOY_RETURN = Experiment(
-    "a stream of functions whose families leave and return: what is forgotten",
+    "a stream of functions whose families leave and return, to measure forgetting",
     rows=continual_toy_return(),
     budgets=CONTINUAL_BUDGETS,
 )

@@ -108,9 +108,9 @@ LABELS = {
 }
 BY_HAND = {
     "hsml-affine": {"gate": "affine"},  # nothing else differs from HSML
-    "bmaml": {"steps": 12_000, "init_sd": 0.3, "inner_steps": 3},  # as many minutes as HSML has
+    "bmaml": {"steps": 12_000, "init_sd": 0.3, "inner_steps": 3},  # the training time of HSML
 }
-"""Settings that are not searched for."""
+"""Settings that are not selected by a search."""
 
 
 def table1_row(name: str, shots: int) -> Row:

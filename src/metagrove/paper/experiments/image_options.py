@@ -1,7 +1,7 @@
-"""Options of any gradient-based learner on images, one at a time: what of a hierarchy carries over to new classes?
+"""Options of gradient-based learners on images, one at a time: which benefits of a hierarchy transfer to new classes?
 
-Each addition is tried for HSML-F, MAML and ProtoNet where it applies, by short trainings. The combination that
-validation tasks select is then trained longer and with three seeds, beside the other methods with the same additions.
+Each addition is trained for HSML-F, MAML and ProtoNet where it applies, by short trainings. The combination that
+validation tasks select is then trained longer with three seeds, as are the other methods with the same additions.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ OUTER_LR = {"MAML": 0.003, "HSML-F": 0.001, "ProtoNet": 0.003}
 
 PROTOTYPES: Settings = {"head": "prototypes", "inner_steps": 1}
 SCALES: Settings = {"channel_scales": True, "layer_rates": True}
-"""What nodes of a small gate own, and what MAML then has once."""
+"""Parameters that each node of a small gate has, and that MAML then has once."""
 SMALL_NODES: Settings = {
     **{name: value for name, value in HSML_F.items() if name not in ("gate_rank", "gate_inputs")},
     **SCALES,
@@ -36,7 +36,7 @@ def row(method: str, addition: str = "", **settings: Any) -> Row:
 
 
 def options() -> tuple[Row, ...]:
-    """The methods without additions, then one addition at a time; a prototype head is where others build on it."""
+    """The methods without additions, then one addition at a time, some of them together with a prototype head."""
     rotated, mixed, pretrained = {"rotate": 0.25}, {"mix": 0.25}, {"pretrain_steps": 2_000}
     attention: Settings = {**PROTOTYPES, "set_attention": True}
     rows = [

@@ -67,13 +67,13 @@ IMAGE_SETTINGS: dict[str, Settings] = {
     "arml": {"example_dim": 64, "task_dim": 128},
     "bmaml": {"inner_lr": 0.05, "inner_steps": 5, "inner_clip": 0.0, "steps": 300},  # a step costs ten of MAML's
 }
-"""Changes of each method to the image presets."""
+"""Changes to the image presets for each method."""
 
 COSINE_DECAY = {"HSML (clusters first)": 0.001, "MAML": 0.003, "MUMOMAML": 0.003, "ProtoNet": 0.003}
 """Initial β of rows with cosine decay. For HSML-F .003 was tried too, and was worse at 2,000 of 10,000 meta-steps."""
 
 AS_PRINTED: Settings = {"inner_lr": 0.001, "outer_lr": 0.01, "reconstruction_weight": 0.01}
-"""α, β and ξ of the paper's appendix C, which differ from what the authors' code amounts to."""
+"""α, β and ξ of the paper's appendix C, which differ from the effective values of the authors' code."""
 
 THREE_SEEDS = ("HSML, 1-shot", "MAML, falling step, 1-shot", "HSML (clusters first), falling step, 1-shot")
 """Rows of table 2 with three seeds; the others have one."""
@@ -169,7 +169,7 @@ LEAVE_ONE_OUT = Experiment(
 )
 
 EACH_ALONE = Experiment(
-    "MAML trained on each dataset alone: what four initialisations give without a hierarchy",
+    "MAML trained on each dataset alone: four separate initialisations without a hierarchy",
     rows=each_alone(),
     **{**IMAGE_EXPERIMENT, "tasks": 1_000, "budgets": ALONE_BUDGETS},
 )

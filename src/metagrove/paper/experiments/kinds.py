@@ -42,7 +42,7 @@ class Row:
     max_eval_inner_steps: int | None = None
     """Maximum number of inner steps at test time, if not that of the experiment."""
     shares: tuple[str, str] | None = None
-    """Experiment and label of a row with the same settings, whose runs serve this row too."""
+    """Experiment and label of a row with the same settings, whose runs this row shares."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Budget:
     overrides: Settings = dataclasses.field(default_factory=dict)
     """Changes to every training that override those of rows and searches."""
     max_seeds: int | None = None
-    """Most seeds of a row; None for all of them."""
+    """Maximum number of seeds of a row; None for all of them."""
 
 
 BudgetName = Literal["paper", "studies", "trials", "small", "quick", "smoke"]
@@ -86,7 +86,7 @@ class Experiment:
     """Write the score of every test task to the result."""
     budgets: Mapping[str, Budget] = dataclasses.field(default_factory=lambda: BUDGETS)
     remark: str = ""
-    """Remark that a reader of the result needs."""
+    """Remark for readers of the result."""
 
 
 SMOKE: Settings = {
@@ -97,7 +97,7 @@ SMOKE: Settings = {
     "validation_tasks": 20,
     "max_eval_inner_steps": 5,
 }
-"""The budget "smoke" of every experiment: all of it end to end, with few meta-steps and tasks."""
+"""The budget "smoke" of every experiment: end to end, with few meta-steps and tasks."""
 SMOKE_TASKS = 40
 
 

@@ -10,7 +10,7 @@ from metagrove.sources.functions import Functions
 SEEDS = (0, 1, 2)
 PAPER_CLUSTERS = (4, 2, 1)
 WHOLE, WHOLE_IMAGES = ("ablations", "HSML"), ("table2", "HSML, 1-shot")
-"""The rows whose runs serve all studies: HSML as in the paper."""
+"""The rows whose runs all studies share: HSML as in the paper."""
 
 PRETRAINED = "1/4: embed by reconstruction; net cluster gate"
 ABLATIONS: dict[str, tuple[Settings, str | None]] = {
@@ -24,7 +24,7 @@ ABLATIONS: dict[str, tuple[Settings, str | None]] = {
     "A4b, FiLM instead of the gate": ({"gate": "film"}, "49.25"),
     "A4c, initialisation generated directly": ({"gate": "direct"}, "45.19"),
 }
-"""The variants of appendix H but A1, which is a row for each family."""
+"""The variants of appendix H except A1, which has a row for each family."""
 
 CLUSTERS: dict[tuple[int, ...], str | None] = {
     # K^1 ... K^L, and the paper's average accuracy on images
@@ -58,7 +58,7 @@ PAPER_AGGREGATORS: dict[tuple[str, int], str] = {
 
 
 def ablations() -> tuple[Row, ...]:
-    """Rows on functions: the whole, one MAML for each family, and the other variants."""
+    """Rows on functions: HSML, one MAML for each family, and the other variants."""
     whole, *variants = (Row(label, "toy-5shot", SEEDS, settings=settings) for label, (settings, _) in ABLATIONS.items())
     alone = (
         Row(f"A1, MAML, {family} alone", "toy-5shot", SEEDS, "maml", settings={"families": (family,)})
@@ -76,7 +76,7 @@ def image_ablations() -> tuple[Row, ...]:
 
 
 def cluster_numbers() -> tuple[Row, ...]:
-    """Rows on functions with other numbers of clusters, and the number that the evidence chooses, with its control."""
+    """Rows on functions with other numbers of clusters, and the number selected by evidence, with its control."""
     own = ("HSML-E, the evidence's own choice", "toy-5shot-evidence"), ("HSML-E (1,)", "toy-5shot-one-cluster")
     by_distance = tuple(
         Row(
@@ -147,7 +147,7 @@ def image_aggregators() -> tuple[Row, ...]:
 
 
 def softplus() -> tuple[Row, ...]:
-    """Rows on images at 32 px with softplus(κx)/κ in place of ReLU, for a few hundred meta-steps."""
+    """Rows on images at 32 px with softplus(κx)/κ in place of ReLU, trained for a few hundred meta-steps."""
     rows = [Row("ReLU", "images-32-1shot")]
     rows += [
         Row(f"softplus, κ = {kappa}", "images-32-1shot", settings={"softplus": float(kappa)})
@@ -191,7 +191,7 @@ STUDIES: dict[str, Experiment] = {
         **IMAGE_EXPERIMENT,
     ),
     "softplus": Experiment(
-        "softplus in place of ReLU in Conv-4: what smoothness costs (paper, section 5)",
+        "softplus in place of ReLU in Conv-4: the cost of smoothness (paper, section 5)",
         rows=softplus(),
         **{**IMAGE_EXPERIMENT, "budgets": SOFTPLUS_BUDGETS},
     ),

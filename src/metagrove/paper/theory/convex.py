@@ -1,4 +1,4 @@
-"""Theorem 1 as it is stated: a convex loss and a single pass of stochastic gradient descent, one example a step.
+"""Theorem 1 as stated: a convex loss and a single pass of stochastic gradient descent, one example per step.
 
 The base net is linear in fixed features 1, z, z², z³ of z = x/5, so that the squared error is convex in its weights.
 """
@@ -89,7 +89,7 @@ def measure_convex(learner: Learner, meta: Meta, reference: PolynomialNet, task:
         learner: MAML or HSML with a `PolynomialBase`.
         meta: Its meta-parameters.
         reference: MAML's θ₀.
-        task: The task; its query set are fresh points.
+        task: The task, whose query set is the fresh points.
 
     Returns:
         The quantities of theorem 1.

@@ -1,4 +1,4 @@
-"""What the gate can reach, and the decomposition of the gated initialisation (paper, section 5 and appendix A)."""
+"""The reach of a gate, and the decomposition of the gated initialisation (paper, section 5 and appendix A)."""
 
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from metagrove.task import Examples
 
 
 class Reach(eqx.Module):
-    """Shares of the parameters by where a gradient step would take them, as a ratio to what they were."""
+    """Shares of the parameters by the ratio of their value after a gradient step to that before."""
 
     above: Float[Array, ""]
     """Ratio above 1: the parameter grows."""

@@ -38,13 +38,13 @@ class Quantities(eqx.Module):
     fresh_adapted_risk: Float[Array, ""]
     """R(θ_T)."""
     fresh_decayed_risk: Float[Array, ""]
-    """R after as many steps of size c/u."""
+    """R after the same number of steps of size c/u."""
     largest_loss: Float[Array, ""]
     """The largest loss of a single point, at θ₀ₜ, θ_T or the reference."""
     hessian_norm: Float[Array, ""]
     """Mean over support points at θ₀ₜ."""
     fresh_hessian_norm: Float[Array, ""]
-    """Mean over fresh points at θ₀ₜ; NaN if not asked for."""
+    """Mean over fresh points at θ₀ₜ; NaN if not measured."""
     smoothness: Float[Array, ""]
     """η̂: the largest Hessian norm of a support point along the inner path."""
     hessian_lipschitz: Float[Array, ""]
@@ -61,7 +61,7 @@ class Measurement:
     steps: int
     """Inner steps."""
     scale: float
-    """M: losses are divided by it in the learning rates c/u, as the theorem asks for losses in [0, 1]."""
+    """M: losses are divided by it in the learning rates c/u, since the theorem requires losses in [0, 1]."""
     fresh_hessians: int = 0
     """Fresh points for γ; 0 to leave it out."""
 
@@ -117,8 +117,8 @@ def measure(learner: GradientLearner, meta: Meta, reference: Any, how: Measureme
         learner: MAML or HSML with a fully connected base net.
         meta: Its meta-parameters.
         reference: A net with MAML's θ₀.
-        how: What is measured.
-        task: The task; its query set are fresh points.
+        how: Settings of the measurement.
+        task: The task, whose query set is the fresh points.
 
     Returns:
         The quantities of the bounds.
@@ -150,7 +150,7 @@ def measure(learner: GradientLearner, meta: Meta, reference: Any, how: Measureme
 
 
 def decayed_steps(net: FlatNet, start: Array, smoothness: Array, support: Examples, how: Measurement) -> Array:
-    """The parameters after the same number of steps of size c/u on the scaled loss, c as theorem 2 admits it."""
+    """The parameters after as many steps of size c/u on the scaled loss, with the largest c of theorem 2."""
     c = step_constant(smoothness / how.scale, support.x.shape[0])
     rule = optax.sgd(lambda count: c / (count + 1))
     last, _ = descend(lambda params: net.losses(params, support).mean() / how.scale, start, rule, how.steps)

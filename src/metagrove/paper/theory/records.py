@@ -46,7 +46,7 @@ class TaskRow:
     error_constant: float
     """Error on fresh points after the run's own steps."""
     error_decayed: float
-    """After as many steps of size c/u."""
+    """After the same number of steps of size c/u."""
     error_start: float
     """Without any step."""
     above_scale: float

@@ -24,8 +24,8 @@ NUM_TASKS = 10
 
 def softplus_rows() -> list[SoftplusRow]:
     """The runs of the experiment `softplus` that are trained, in the order of κ."""
-    found = sorted(FOLDER.glob("*-s0"))
-    rows = [softplus_row(run) for path in found if (run := load_finished(path)) is not None]
+    folders = sorted(FOLDER.glob("*-s0"))
+    rows = [softplus_row(run) for path in folders if (run := load_finished(path)) is not None]
     return sorted(rows, key=lambda row: row.kappa or float("inf"))
 
 

@@ -43,7 +43,7 @@ def theory(out: Path, *, budget: str = "paper") -> TheoryResult:
 
     Args:
         out: Folder of the result file.
-        budget: Decides the meta-steps of MAML and of the convex runs, and the number of tasks.
+        budget: Determines the meta-steps of MAML and of the convex runs, and the number of tasks.
 
     Returns:
         The result.
@@ -72,7 +72,7 @@ def theory(out: Path, *, budget: str = "paper") -> TheoryResult:
 
 
 def maml_run(steps: int | None) -> Run:
-    """MAML on functions, 5 points; trained if it is not there."""
+    """MAML on functions, 5 points; trained if the run does not exist."""
     config = preset("toy-5shot", "maml")
     config = config if steps is None else config.with_settings(steps=steps, validate_every=min(steps, 1000))
     folder = default_folder("toy-5shot", config) if steps is None else Path("runs/theory") / f"maml-{steps}"
@@ -88,7 +88,7 @@ def smooth(learner: Learner, meta: Meta, kappa: float, spec: Any) -> tuple[Learn
 
 
 def measured(fn: Any, arguments: tuple[Any, ...], shots: int, num_tasks: int) -> Any:
-    """`fn` of test tasks with so many support points and 1,000 fresh ones, as arrays with a row for each task."""
+    """`fn` of test tasks with `shots` support points and 1,000 fresh ones, as arrays with a row for each task."""
     tasks = Functions(shots=shots, queries=FRESH).split("test")
     keys = task_keys(key_for("test", 0), num_tasks)
     return map_drawn(eqx.Partial(fn, *arguments), tasks, keys, task_chunk_size=10)
@@ -110,7 +110,7 @@ def as_float64(found: Any) -> Any:
 
 
 def gate_row(name: str, run: Run, num_tasks: int) -> GateRow:
-    """The linear form of a run's gate, and what of its variance comes from the hierarchy."""
+    """The linear form of a run's gate, and the share of its variance from the hierarchy."""
     meta = run.meta
     tasks, keys = run.config.source.split("test"), task_keys(key_for("test", 0), num_tasks)
     parts = map_drawn(eqx.Partial(decompose_task, meta), tasks, keys, task_chunk_size=10)
@@ -141,7 +141,7 @@ def convex_rows(steps: int, shots: tuple[int, ...], num_tasks: int) -> list[Conv
 
 
 def trained(config: Config, name: str) -> Run:
-    """A short run with a base net of its own."""
+    """A short run, trained if it does not exist."""
     folder = Path("runs/theory") / f"{name.lower()}-convex-{config.training.steps}"
     train(config, folder, resume=(folder / "run.json").exists(), command=COMMAND)
     return load(folder, learner=config.learner)

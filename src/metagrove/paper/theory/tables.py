@@ -77,7 +77,7 @@ def curvature(result: TheoryResult) -> Cells:
 
 
 def gates(result: TheoryResult) -> Cells:
-    """Table of the reach of a gate, and its linear form."""
+    """Reach of a sigmoid gate, and linear form of each gate."""
     smallest = min(row.shots for row in result.rows)
     reached = {row.method: row for row in middle(result) if row.shots == smallest}
     found = {row.method: row for row in result.gates}

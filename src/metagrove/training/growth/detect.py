@@ -2,8 +2,8 @@
 
 `ratio` (paper, section 4.3) compares the training score of two windows: the loss as it is trained, ξ·L_r included, or
 the accuracy of a classifier. `novelty`, beyond the paper, compares the embeddings of two sets of tasks under one model,
-so that what training did in between has no part in it. `evidence`, beyond the paper, asks whether tasks are of none of
-the known clusters (`mixture.novelty`): it has no threshold on a loss, and needs no earlier tasks.
+so that training in between has no effect. `evidence`, beyond the paper, tests whether tasks belong to none of the known
+clusters (`mixture.novelty`): it has no threshold on a loss, and needs no earlier tasks.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from metagrove.task import Task
 from metagrove.training.records import BlockRecord, GrowthCause, GrowthState
 
 CHANCE = 4.0
-"""Standard deviations of a binomial share beyond which it is not chance."""
+"""Threshold in standard deviations of a binomial share."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Observation:
 
 
 class Detector(Protocol):
-    """Decides when a cluster is added. Its settings are its fields, and what it remembers is a `GrowthState`."""
+    """Decides when a cluster is added. Its settings are its fields, its memory is a `GrowthState`."""
 
     def observe(self, state: GrowthState, seen: Observation) -> tuple[GrowthState, GrowthCause | None]:
         """Return the new state after a block of training, and the cause of growth, if any."""
@@ -54,7 +54,7 @@ class Detector(Protocol):
 class RatioDetector:
     """The paper's criterion: grow when the mean loss of a window is more than μ times that of the window before.
 
-    Of a classifier, when its accuracy is less than μ times what it was, for a μ below 1.
+    For a classifier, grow when its accuracy is less than μ times the previous one, with μ below 1.
     """
 
     window: int
@@ -63,7 +63,7 @@ class RatioDetector:
     """μ."""
 
     def observe(self, state: GrowthState, seen: Observation) -> tuple[GrowthState, GrowthCause | None]:
-        """Compare two windows where one ends; within the cool-down they are only remembered."""
+        """Compare two windows where one ends; within the cool-down they are only stored."""
         state, before = self.remember(state, seen.record)
         if before is None or not seen.can_grow:
             return state, None
@@ -101,7 +101,7 @@ class NoveltyDetector:
     least_t: float
     """The t statistic above which a cluster is added."""
     num_tasks: int
-    """Number of tasks drawn as at present, and as at the last check."""
+    """Number of tasks drawn from the current mixture, and from that at the last check."""
 
     def observe(self, state: GrowthState, seen: Observation) -> tuple[GrowthState, GrowthCause | None]:
         """Check tasks at the end of a window, unless no cluster may be added."""
@@ -125,7 +125,7 @@ class NoveltyDetector:
 
 @dataclasses.dataclass(frozen=True)
 class EvidenceDetector:
-    """Grow when more tasks are of none of the known clusters than the prior mass π₀ of such tasks lets expect."""
+    """Grow when more tasks are of none of the known clusters than expected from the prior mass π₀ of such tasks."""
 
     window: int
     """Meta-steps between checks."""
@@ -143,7 +143,7 @@ class EvidenceDetector:
         return dataclasses.replace(state, last_step=step), cause if share > NONE_MASS + CHANCE * chance else None
 
     def share_of_none(self, seen: Observation) -> float:
-        """Of fresh tasks, the share for which "none of these" is likelier than all clusters."""
+        """The share of fresh tasks for which "none of these" is likelier than all clusters."""
         keys = jax.random.split(jax.random.fold_in(seen.key, 1), self.num_tasks)
         tasks = seen.tasks.at(jnp.asarray(seen.record.step - 1, jnp.int32))
         size = seen.task_chunk_size
@@ -170,9 +170,9 @@ def keep_embedding(task: Task, predictor: Predictor, info: Info) -> Float[Array,
 
 
 def along_the_difference(before: np.ndarray, now: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The second half of each, along the direction that tells the first halves apart (a linear discriminant).
+    """The second half of each, along the direction that separates the first halves (a linear discriminant).
 
-    The direction comes from other tasks than those it is tried on: where nothing has changed, it is any direction.
+    The direction is computed from other tasks than the statistic: if nothing has changed, it is arbitrary.
     """
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 

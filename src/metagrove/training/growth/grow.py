@@ -62,20 +62,20 @@ def grow_if_called_for(
 def add_cluster(
     config: Config, meta: Meta, opt_state: Any, tasks: TaskDraw, *, key: PRNGKeyArray
 ) -> tuple[Learner, Meta, Any]:
-    """The learner, its meta-parameters and the optimiser's state with one more cluster, started as asked for."""
+    """The learner, its meta-parameters and the optimiser's state with one more cluster, by `growth_start`."""
     learner, start = config.learner, config.training.growth.growth_start
     place_key, cluster_key, *_ = jax.random.split(key, 1 + len(learner.clusters))
     place = None
     if start == "warm":
-        place = place_of_worst(learner, meta, tasks, place_key, config.training.task_chunk_size)
+        place = mean_of_worst(learner, meta, tasks, place_key, config.training.task_chunk_size)
     return learner.grow(meta, opt_state, key=cluster_key, start=start, place=place, tasks=tasks)
 
 
 @eqx.filter_jit
-def place_of_worst(
+def mean_of_worst(
     learner: Learner, meta: Meta, tasks: TaskDraw, key: PRNGKeyArray, task_chunk_size: int
 ) -> Float[Array, " d"]:
-    """The mean place, among the centres, of the tasks that the model fits worst."""
+    """The mean, in the space of the centres, of the tasks that the model fits worst."""
 
     def keep(task: Task, predictor: Predictor, info: Info) -> tuple[Float[Array, ""], Float[Array, " d"]]:
         assert info.task_embedding is not None
@@ -95,9 +95,9 @@ def relative_change(before: Scores, after: Scores) -> float:
 
 
 def as_grown(config: Config, clusters: tuple[int, ...]) -> Config:
-    """The config as a checkpoint has it: with as many clusters as had grown, or had been found, by then.
+    """The config with the clusters of a checkpoint, after growth or a fit.
 
-    A fit before the first meta-step may find fewer clusters than levels were asked for, and drops those levels.
+    A fit before the first meta-step may find fewer clusters than there are levels, and drops those levels.
     """
     fewer = len(clusters) < len(config.learner.clusters) and bool(config.learner.phases())
     if clusters and len(clusters) != len(config.learner.clusters) and not fewer:
@@ -111,7 +111,7 @@ def clusters_of(config: Config) -> Json:
 
 
 def describe_growth(event: GrowthEvent) -> str:
-    """A growth event in words."""
+    """Describe a growth event in one line."""
     cause = event.cause
     decided = f"t {cause.t:.1f}" if cause.ratio is None else f"ratio {cause.ratio:.2f}"
     windows = f"{cause.watched} from {cause.last_window:.3f} to {cause.this_window:.3f}"

@@ -1,4 +1,4 @@
-"""What an earlier result already has: a seed with the same settings and test tasks is not trained again."""
+"""Earlier results: a seed that a result has with the same settings and test tasks is not trained again."""
 
 import dataclasses
 import statistics
@@ -13,39 +13,38 @@ from metagrove.paper.trainings import ExperimentContext, finished, finished_tria
 
 
 @dataclasses.dataclass(frozen=True)
-class Kept:
+class EarlierResult:
     """The rows of an earlier result of an experiment at the same budget."""
 
-    place: ExperimentContext
+    context: ExperimentContext
     rows: dict[str, RowResult]
-    """By label, their configs in the present format."""
+    """By label, with configs in the current format."""
     trials: dict[str, list[Trial]]
-    """Of rows that were not trained, by label."""
+    """Finished trials of rows that were not trained, by label."""
 
     @classmethod
-    def read(cls, path: Path, place: ExperimentContext) -> "Kept":
+    def read(cls, path: Path, context: ExperimentContext) -> "EarlierResult":
         """Read a result file, if there is one, and restore the records of its searches."""
         stored: Json = read_result(path) if path.exists() else {"format": files.FORMAT, "rows": []}
         result = files.from_json(ExperimentResult, stored) if path.exists() else None
-        rows = [in_present_format(row, stored["format"]) for row in result.rows] if result else []
-        kept = cls(place, {row.label: row for row in rows}, result.trials if result else {})
-        for row in place.experiment.rows:
-            kept._restore_search(row)
-        return kept
+        rows = [in_current_format(row, stored["format"]) for row in result.rows] if result else []
+        earlier = cls(context, {row.label: row for row in rows}, result.trials if result else {})
+        for row in context.experiment.rows:
+            earlier._restore_search(row)
+        return earlier
 
     def missing(self, row: Row) -> list[Row]:
-        """The row with the seeds that are neither in the result nor trained here: one row, or none."""
+        """The row with the seeds that are neither in the result nor trained here; empty if there are none."""
         seeds = tuple(seed for seed in row.seeds if self._of_seed(row, seed) is None)
         return [dataclasses.replace(row, seeds=seeds)] if seeds else []
 
     def merge(self, rows: list[Row], evaluated: list[RowResult], *, complete: bool) -> list[RowResult]:
-        """The rows of an experiment in its order: what was evaluated now, and else what the result had.
+        """The rows of an experiment in its order: newly evaluated seeds, otherwise those of the earlier result.
 
         Args:
             rows: Rows of the experiment.
-            evaluated: Those that were evaluated now, with the seeds that were.
-            complete: Whether all rows are trained. If not, what was measured with other settings stays until a
-                training replaces it.
+            evaluated: Newly evaluated rows, with the seeds that were evaluated.
+            complete: Whether all rows are trained. If not, results with other settings stay until they are replaced.
         """
         new = {row.label: row for row in evaluated}
         merged = []
@@ -60,24 +59,24 @@ class Kept:
         return merged + [one for label, one in self.rows.items() if not (complete or label in labels)]
 
     def trials_of(self, rows: list[Row], trained: list[RowResult]) -> dict[str, list[Trial]]:
-        """The candidates of the rows that are not trained: those trained here, and else what the result had."""
+        """The candidates of the rows that are not trained: those trained here, otherwise those of the result."""
         labels = {row.label for row in trained}
-        found = {
-            row.label: finished_trials(row, self.place) or self.trials.get(row.label, [])
+        trials = {
+            row.label: finished_trials(row, self.context) or self.trials.get(row.label, [])
             for row in rows
             if row.label not in labels
         }
-        return {label: trials for label, trials in found.items() if trials}
+        return {label: finished for label, finished in trials.items() if finished}
 
     def _of_seed(self, row: Row, seed: int) -> SeedResult | None:
-        """The stored result of a seed, if it is one of the same settings on the same test tasks."""
+        """The stored result of a seed, if its settings and its test tasks are the same."""
         stored = next((one for one in self._seeds(row) if one.seed == seed), None)
         if stored is None or not self._searched(row):
             return None
-        tasks = min(self.place.experiment.tasks, self.place.budget.tasks)
-        if (stored.test_seed, stored.evaluation.num_tasks) != (self.place.experiment.test_seed, tasks):
+        tasks = min(self.context.experiment.tasks, self.context.budget.tasks)
+        if (stored.test_seed, stored.evaluation.num_tasks) != (self.context.experiment.test_seed, tasks):
             return None
-        config, folder, _ = run_of(row, seed, self.place)
+        config, folder, _ = run_of(row, seed, self.context)
         same = from_json(stored.config, file_format=files.FORMAT) == config
         return stored if same and not finished(folder, config) else None
 
@@ -86,22 +85,22 @@ class Kept:
 
     def _searched(self, row: Row) -> bool:
         """Whether the settings of a row are known without a search."""
-        return row.search is None or self.place.budget.trial is None or search_file(row.search, self.place).exists()
+        return row.search is None or self.context.budget.trial is None or search_file(row.search, self.context).exists()
 
     def _restore_search(self, row: Row) -> None:
-        """Write the record of a search that the result has and the folder of runs has not."""
+        """Write the record of a search that is in the result but not in the folder of runs."""
         record = self.rows[row.label].search if row.label in self.rows else None
-        if row.search is None or record is None or self.place.budget.trial is None or self._searched(row):
+        if row.search is None or record is None or self.context.budget.trial is None or self._searched(row):
             return
-        asked = [row.search.preset, row.search.base, self.place.budget.trial, list(row.search.candidates)]
-        if plain_data(asked) == plain_data(stored_search(record)):
-            path = search_file(row.search, self.place)
+        requested = [row.search.preset, row.search.base, self.context.budget.trial, list(row.search.candidates)]
+        if plain_data(requested) == plain_data(stored_search(record)):
+            path = search_file(row.search, self.context)
             path.parent.mkdir(parents=True, exist_ok=True)
             files.write_json(path, {"format": files.FORMAT, **files.as_json(record)})
 
 
-def in_present_format(row: RowResult, file_format: int) -> RowResult:
-    """The row with its configs in the format of files that are written now, as the whole result will be."""
+def in_current_format(row: RowResult, file_format: int) -> RowResult:
+    """The row with its configs in the current file format, in which the result will be written."""
     if file_format == files.FORMAT:
         return row
     seeds = [
