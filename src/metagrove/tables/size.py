@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+from metagrove.errors import InputError
 from metagrove.tables.read import explain_parquet_errors, refuse_unreadable
 from metagrove.tables.settings import TableData
 
@@ -22,11 +23,14 @@ def keeps_rows_on_disk(data: TableData) -> bool:
         Whether they are kept on disk. By default never for a folder of tables, or without pyarrow.
 
     Raises:
-        InputError: If the table cannot be read.
+        InputError: If the table cannot be read, or a folder is to be kept on disk.
     """
+    is_folder = Path(data.tasks).is_dir()
+    if data.keep_rows == "disk" and is_folder:
+        raise InputError(f"{data.tasks} is a folder: --keep-rows disk needs one long table with a task column")
     if data.keep_rows != "auto":
         return data.keep_rows == "disk"
-    if Path(data.tasks).is_dir() or importlib.util.find_spec("pyarrow") is None:
+    if is_folder or importlib.util.find_spec("pyarrow") is None:
         return False
     return about_cells(Path(data.tasks)) > MOST_CELLS_IN_MEMORY
 

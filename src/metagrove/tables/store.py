@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from metagrove import files
-from metagrove.errors import InputError
 from metagrove.files import Json
 from metagrove.notes import note
 from metagrove.tables.encode import Changed, EncodedTasks, encoded
@@ -204,8 +203,6 @@ def write_store(data: TableData, sha256: str, schema: Schema | None, folder: Pat
 def sorted_tasks(data: TableData, folder: Path) -> TaskSet:
     """Sort a table by task into files, and split its tasks."""
     path = Path(data.tasks)
-    if path.is_dir():
-        raise InputError(f"{path} is a folder: --keep-rows disk needs one long table with a task column")
     first = next(iter(rows_of(path, 1)))
     refuse_no_task_setting(path, data.task_column)
     roles = find_roles(data, [first])
