@@ -4,12 +4,14 @@
 
     python benchmarks/bulk.py --targets --out results/benchmark-bulk-targets.json
 
-Two idle cores are needed. --targets measures one run of each part, in about five minutes, and says whether the targets
+Two idle cores are needed. --targets measures one run of each part, in about ten minutes, and says whether the targets
 of docs/scaling.md are met. --small is a quick check that everything runs; its numbers mean nothing.
 
 - `table`: `metagrove predict RUN --tasks FILE --workers 2` on Parquet files of 10⁵ and 10⁶ tasks, from the start of the
   command to the finished file, and the memory of its largest process; on the smaller file also with one worker.
 - `many`: 10,000 tasks in one call of `Run.adapt_many` against a loop of single calls.
+- `train`: `metagrove train own` on the same files, all rows with a target, kept on disk and the smaller also in memory:
+  seconds with sorting and compiling, memory, meta-steps a second, and whether the weights are the same.
 - `side-by-side`: two trainings, each pinned to its core, against the same two one after the other.
 """
 
@@ -31,13 +33,13 @@ TASKS_AT_ONCE = 50_000
 SETTINGS = {"hsml": ("toy-5shot",), "maml": ("toy-5shot", "--learner", "maml")}
 
 
-def write_table(path: Path, num_tasks: int) -> None:
-    """Tasks of 5 rows with a target and 5 without, a few of them at a time; tasks are in random order."""
+def write_table(path: Path, num_tasks: int, query_rows: int = QUERY_ROWS) -> None:
+    """Tasks of 5 rows with a target and others without, a few of them at a time; tasks are in random order."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rng, rows = np.random.default_rng(0), SUPPORT_ROWS + QUERY_ROWS
+    rng, rows = np.random.default_rng(0), SUPPORT_ROWS + query_rows
     schema = pa.schema([("task", pa.string()), ("x", pa.float64()), ("y", pa.float64())])
     with pq.ParquetWriter(path, schema) as writer:
         for start in range(0, num_tasks, TASKS_AT_ONCE):
@@ -75,6 +77,30 @@ def predict(name: str, tasks: Path, out: Path, workers: int) -> list[str]:
     return command("predict", name, "--tasks", tasks, "--out", out, "--workers", workers)
 
 
+def train(sizes: list[int], steps: int) -> list[dict]:
+    """Memory and speed of training on tables whose rows are kept on disk, or in memory."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        for num_tasks in sizes:
+            write_table(path / "tasks.parquet", num_tasks, query_rows=0)
+            weights = set()
+            for where in ("disk", "memory") if num_tasks == sizes[0] else ("disk",):
+                run = path / f"{where}-{num_tasks}"
+                used = timed(train_own(path / "tasks.parquet", where, steps, run))
+                last = json.loads((run / "last.json").read_text())
+                weights.add(last["sha256"])
+                found.append({"tasks": num_tasks, "rows_in": where, "meta_steps": steps, **used})
+                found[-1] |= {"meta_steps_per_second": last["steps_per_second"], "same_weights": len(weights) == 1}
+    return found
+
+
+def train_own(tasks: Path, where: str, steps: int, out: Path) -> list[str]:
+    data = ("--tasks", tasks, "--task-column", "task", "--target", "y", "--shots", 3, "--keep-rows", where)
+    brief = ("--steps", steps, "--validate-every", steps, "--no-baselines")
+    return command("train", "own", *data, *brief, "--out", out)
+
+
 def side_by_side(name: str, steps: int) -> dict:
     """Seconds of two trainings by one worker after the other, and by two workers."""
     import time
@@ -108,11 +134,12 @@ class Sizes:
     many: tuple[int, int, int]
     """Tasks, single calls, rounds."""
     steps: dict[str, int]
+    train_steps: int
 
 
-FULL = Sizes([100_000, 1_000_000], (10_000, 300, 3), {"hsml": 10_000, "maml": 20_000})
-TARGETS = Sizes([100_000, 1_000_000], (10_000, 300, 1), {"hsml": 5_000})
-SMALL = Sizes([200, 1_000], (300, 10, 1), {"hsml": 100, "maml": 100})
+FULL = Sizes([100_000, 1_000_000], (10_000, 300, 3), {"hsml": 10_000, "maml": 20_000}, 3_000)
+TARGETS = Sizes([100_000, 1_000_000], (10_000, 300, 1), {"hsml": 5_000}, 1_000)
+SMALL = Sizes([200, 1_000], (300, 10, 1), {"hsml": 100, "maml": 100}, 100)
 
 
 def goals(result: dict) -> list[dict]:
@@ -130,6 +157,10 @@ def goals(result: dict) -> list[dict]:
             goal(f"{name}: tasks/s, {large['tasks']:,} tasks of one file", large["tasks_per_second"], "≥", 10_000)
             growth = large["peak_memory_mb"] / small["peak_memory_mb"]
             goal(f"{name}: memory with {large['tasks']:,} tasks / with {small['tasks']:,}", growth, "≤", 1.1)
+        elif kind == "train":
+            small, *_, large = (row for row in one if row["rows_in"] == "disk")
+            growth = large["peak_memory_mb"] / small["peak_memory_mb"]
+            goal(f"training: memory with {large['tasks']:,} tasks / with {small['tasks']:,}", growth, "≤", 1.1)
         elif kind == "many":
             goal(f"{name}: {one['tasks']:,} tasks in one call / single calls", one["ratio"], "≥", 20)
         elif kind == "side-by-side":
@@ -142,7 +173,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--small", action="store_true", help="sizes for a check, not for numbers")
     parser.add_argument("--targets", action="store_true", help="what docs/scaling.md has targets for, and nothing else")
-    parser.add_argument("--only", default="", help="just the parts whose name begins so: table, many, side-by-side")
+    parser.add_argument(
+        "--only", default="", help="just the parts whose name begins so: table, many, train, side-by-side"
+    )
     args = parser.parse_args()
 
     from metagrove.training.folders import provenance
@@ -152,6 +185,7 @@ def main() -> None:
     parts = {f"table:{name}": lambda name=name: table(name, sizes.tables) for name in runs}
     many_of = runs if args.targets else ("own", "maml", *RUNS)
     parts |= {f"many:{name}": lambda name=name: own.many(name, *sizes.many) for name in many_of}
+    parts["train"] = lambda: train(sizes.tables, sizes.train_steps)
     parts |= {
         f"side-by-side:{name}": lambda name=name, steps=steps: side_by_side(name, steps)
         for name, steps in sizes.steps.items()

@@ -36,7 +36,7 @@ CANDIDATES = {"hsml": [{"inner_lr": rate} for rate in RATES], "maml": [{"inner_l
 
 
 def config_of(source, name: str, settings: dict, steps: int, seed: int):
-    config = table_config(source, len(source.task_names("train")))
+    config = table_config(source, source.num_tasks("train"))
     config = dataclasses.replace(config, learner=default_learner(name, config))
     every = max(1, steps // 8)
     return config.with_settings(steps=steps, validate_every=every, seed=seed, **settings)
@@ -130,7 +130,7 @@ def main() -> None:
             "task; CI over tasks, of their means over draws"
         ),
         "provenance": provenance(shlex.join(["python", *sys.argv])),
-        "tasks": {split: len(source.task_names(split)) for split in ("train", "validation", "test")},
+        "tasks": {split: source.num_tasks(split) for split in ("train", "validation", "test")},
         "scales": scales,
         "split_seed": source.split_seed,
         "meta_steps": args.steps,

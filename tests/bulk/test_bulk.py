@@ -11,11 +11,12 @@ from distributed import LocalCluster
 from in_process import InThisProcess
 from own_runs import COLOUR, X, Y
 
-from metagrove.bulk import parts, store
+from metagrove.bulk import parts
 from metagrove.bulk.run import run_work
 from metagrove.bulk.work import WorkFolder, describe_work
 from metagrove.cli.app import main
 from metagrove.errors import InputError
+from metagrove.tables import sort
 
 NUM_TASKS = 23
 
@@ -23,9 +24,9 @@ NUM_TASKS = 23
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Several parts, batches and chunks of a small table."""
-    monkeypatch.setattr(store, "PIECE", 37)
-    monkeypatch.setattr(store, "SAMPLE", 16)
-    monkeypatch.setattr(store, "TASKS_PER_PART", 5)
+    monkeypatch.setattr(sort, "PIECE", 37)
+    monkeypatch.setattr(sort, "SAMPLE", 16)
+    monkeypatch.setattr(sort, "TASKS_PER_PART", 5)
     monkeypatch.setattr(parts, "WIDTH", 4)
     monkeypatch.setattr(parts, "QUERIES", 4)
 

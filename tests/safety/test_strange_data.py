@@ -29,7 +29,7 @@ from metagrove.tables.cells import each_once
 from metagrove.tables.csv_text import csv_text, plain_text
 from metagrove.tables.read import read_table
 from metagrove.tables.settings import TableData
-from metagrove.tables.tasks import checksum, read_tasks
+from metagrove.tables.tasks import checksum, read_tasks, tables_of_folder
 
 
 @pytest.fixture(autouse=True)
@@ -219,9 +219,9 @@ def test_many_columns_are_read_in_linear_time(tmp_path, count):
     path = tmp_path / "a.csv"
     names = ",".join(f"x{i}" for i in range(count))
     row = ",".join(["1"] * count)
-    path.write_text(f"t,{names},y\n" + "".join(f"{task},{row},2\n" for task in "aabb"))
-    tasks, roles, _ = read_tasks(TableData(tasks=str(path), task_column="t", target=("y",), shots=1))
-    assert (len(tasks), len(roles.inputs)) == (2, count)
+    path.write_text(f"t,{names},y\n" + "".join(f"{task},{row},2\n" for task in "aabbccddeeff"))
+    tasks = read_tasks(TableData(tasks=str(path), task_column="t", target=("y",), shots=1))
+    assert (len(tasks.split), len(tasks.roles.inputs)) == (6, count)
     path.write_text(f"t,{names},x5\n{row},1,1\n")
     with pytest.raises(InputError, match=r"are all called 'x5'"):
         read_table(path)
@@ -237,14 +237,15 @@ def test_endless_names_of_tasks_are_refused(tmp_path):
 
 def test_more_inputs_than_fit_in_memory_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "a.csv"
-    path.write_text("t,a,b,y\n" + "".join(f"{task},{'xz'[row % 2]},{row},{row}\n" for task in "kl" for row in range(4)))
+    path.write_text(
+        "t,a,b,y\n" + "".join(f"{task},{'xz'[row % 2]},{row},{row}\n" for task in "klmnop" for row in range(4))
+    )
     data = TableData(tasks=str(path), task_column="t", target=("y",), shots=1)
-    tasks, roles, _ = read_tasks(data)
-    everything = [task.table for task in tasks]
-    assert infer.infer_schema(data, roles, everything, everything).x_dim == 3
+    tasks = read_tasks(data)
+    assert infer.infer_schema(data, tasks).x_dim == 3
     monkeypatch.setattr(infer, "MOST_INPUTS", 2)
     with pytest.raises(InputError, match=r"2 inputs are encoded as 3 values, at most 2 fit in memory: .*--inputs NAME"):
-        infer.infer_schema(data, roles, everything, everything)
+        infer.infer_schema(data, tasks)
 
 
 def test_columns_and_categories_have_short_names(tmp_path):
@@ -254,7 +255,7 @@ def test_columns_and_categories_have_short_names(tmp_path):
         read_table(path)
     path.write_text("t,x,y\n" + f"a,{'b' * 2_000},2\n")
     with pytest.raises(InputError, match=r"the column 'x' has texts that are too long, 'b+…"):
-        infer.find_categories("x", [read_table(path)])
+        infer.add_categories(set(), read_table(path).columns["x"], "x", str(path))
 
 
 def test_text_that_is_repeated_takes_no_memory(tmp_path):
@@ -296,8 +297,8 @@ def test_only_plain_files_are_tables(tmp_path):
     (tmp_path / "zero.csv").symlink_to("/dev/zero")
     with pytest.raises(InputError, match="is not a plain file"):
         read_table(tmp_path / "pipe.csv")
-    tasks, _, notes = read_tasks(TableData(tasks=str(tmp_path), target=("y",), shots=1))
-    assert [task.name for task in tasks] == ["a"]
+    notes = []
+    assert [table.names.tolist() for table in tables_of_folder(tmp_path, notes)] == [["a"]]
     assert "skipped files that are not tables: 'pipe.csv', 'zero.csv'" in notes[0]
     assert len(checksum(tmp_path)) == 64
 

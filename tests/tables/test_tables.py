@@ -57,7 +57,7 @@ def test_parquet_says_the_same_as_csv(table, tmp_path):
     b, _ = open_tables(data_of(tmp_path / "sensors.parquet"))
     assert a.schema == b.schema
     assert a.task_names("test") == b.task_names("test")
-    np.testing.assert_array_equal(a.split("test").x, b.split("test").x)
+    np.testing.assert_array_equal(a.rows("test")[0], b.rows("test")[0])
 
 
 def test_a_frame_or_a_mapping_is_a_table():
@@ -196,10 +196,10 @@ def test_schema_is_that_of_training_tasks(table):
     source, notes = open_tables(data_of(table))
     assert notes == []
     assert [(c.name, c.kind) for c in source.schema.inputs] == [("time", "number"), ("colour", "category")]
-    training = source.split("train")
-    np.testing.assert_allclose(training.y.mean(), 0, atol=1e-5)
-    np.testing.assert_allclose(training.y.std(), 1, atol=1e-5)
-    assert abs(float(source.split("test").y.std()) - 1) > 1e-3
+    _, y = source.rows("train")
+    np.testing.assert_allclose(y.mean(), 0, atol=1e-5)
+    np.testing.assert_allclose(y.std(), 1, atol=1e-5)
+    assert abs(float(source.rows("test")[1].std()) - 1) > 1e-3
     assert source.spec.x_shape == (3,)
 
 
@@ -241,7 +241,7 @@ def test_stratified_and_kept_together(tmp_path):
     )
     assert source.family_names == ("a", "b", "c")
     for split, counts in {"train": [8, 8, 4], "validation": [4, 4, 2], "test": [4, 4, 2]}.items():
-        assert np.bincount(source.split(split).families).tolist() == counts
+        assert np.bincount(source.split(split).rows.families).tolist() == counts
         assert {name[:-1] for name in source.task_names(split) if name.endswith("a")} == {
             name[:-1] for name in source.task_names(split) if name.endswith("b")
         }
@@ -337,7 +337,7 @@ IMPUTED = "'time': 1 of 160 values are missing (0.62 %), imputed by the mean of 
 def test_missing_inputs_handled(tmp_path, monkeypatch, missing, num_rows, note):
     monkeypatch.chdir(changed(tmp_path, 31, "time", "").parent)
     source, notes = open_tables(data_of("changed.csv", missing=missing))
-    assert sum(len(source.split(split).x) for split in ("train", "validation", "test")) == num_rows
+    assert sum(len(source.rows(split)[0]) for split in ("train", "validation", "test")) == num_rows
     assert source.schema.fill_missing == (missing == "mean")
     assert notes == [note]
 
@@ -377,7 +377,7 @@ def test_classes_are_shared_by_all_tasks(tmp_path):
     path = write(tmp_path / "a.csv", sensors())
     source, _ = open_tables(data_of(path, target=("colour",), inputs=("time", "y")))
     assert source.schema.labels == ("blue", "red")
-    assert source.split("test").y.shape[1] == 2
+    assert source.rows("test")[1].shape[1] == 2
     rows = [[*row[:3], "red", row[4]] for row in sensors()[1:]]
     with pytest.raises(InputError, match="every row's 'colour' is 'red': classification needs two classes"):
         open_tables(data_of(write(path, [sensors()[0], *rows]), target=("colour",), inputs=("time",)))
@@ -391,7 +391,7 @@ def test_numbers_can_be_classes(table):
 def test_too_many_texts_are_no_category(tmp_path):
     rows = [[*row, f"id {i}"] for i, row in enumerate(sensors()[1:])]
     path = write(tmp_path / "ids.csv", [[*sensors()[0], "id"], *rows])
-    with pytest.raises(InputError, match=r"the column 'id' has \d+ different texts: leave it out"):
+    with pytest.raises(InputError, match=r"the column 'id' has more than 100 different texts: leave it out"):
         open_tables(data_of(path, inputs=("id", "time")))
 
 
@@ -475,10 +475,10 @@ def test_parts_draw_each_task_apart(table):
     source, _ = open_tables(data_of(table))
     parts = source.parts("test")
     assert len(parts) == 3
-    values = set(np.array(source.split("test").y).ravel().tolist())
+    values = set(np.array(source.rows("test")[1]).ravel().tolist())
     for i, part in enumerate(parts):
         task = part.sample(jax.random.key(5))
-        rows = np.array(source.split("test").y)[8 * i : 8 * i + 8].ravel().tolist()
+        rows = np.array(source.rows("test")[1])[8 * i : 8 * i + 8].ravel().tolist()
         assert set(np.array(task.support.y).ravel().tolist()) <= set(rows) <= values
 
 
@@ -491,7 +491,7 @@ def test_gapminder_is_standardised_on_training_countries(tmp_path):
         "validation": 63,
         "test": 63,
     }
-    training = source.split("train")
+    training = source.split("train").rows
     target = source.schema.targets[0]
     np.testing.assert_allclose([target.mean, target.std], [0, 1], atol=1e-6)
     for i in range(3):

@@ -12,7 +12,7 @@ import numpy as np
 
 from metagrove import files
 from metagrove.bulk.parts import Columns, adapt_part, predict_part
-from metagrove.bulk.store import part_path, read_part, write_store
+from metagrove.bulk.store import read_part, write_store
 from metagrove.errors import InputError, RunError
 from metagrove.files import Json
 from metagrove.serve.fitted_tasks import Fit
@@ -20,6 +20,7 @@ from metagrove.serve.run import Run, load
 from metagrove.serve.support import note_unused
 from metagrove.tables.read import rows_of
 from metagrove.tables.schema import Schema
+from metagrove.tables.sort import part_path
 from metagrove.tables.tasks import checksum
 
 Kind = Literal["adapt", "predict"]

@@ -22,10 +22,11 @@ from metagrove.notes import note as note_line
 from metagrove.own.clusters import choose_clusters
 from metagrove.serve.calibrate import calibrate, calibrate_predictions
 from metagrove.serve.run import Run, load
-from metagrove.sources.tables import Tables, open_tables
+from metagrove.sources.tables import MOST_LISTED, Tables, open_tables
 from metagrove.tables.csv_text import csv_text
 from metagrove.tables.read import from_frame
 from metagrove.tables.settings import TableData
+from metagrove.tables.splits import SPLITS
 from metagrove.training import folders
 from metagrove.training.loop import train as train_into
 
@@ -155,11 +156,14 @@ def own_config(data: TableData, learner: str | None, note: Note) -> Config:
     source, notes = open_tables(data)
     for line in notes:
         note(line)
-    counts = {split: len(source.task_names(split)) for split in ("train", "validation", "test")}
+    counts = {split: source.num_tasks(split) for split in SPLITS}
     note(
         f"{data.tasks}: {counts['train']} tasks for training, {counts['validation']} for validation, "
         f"{counts['test']} for the test; {describe_columns(source)}"
     )
+    if many := [f"{count:,} for {split}" for split, count in counts.items() if count > MOST_LISTED]:
+        used = f"{MOST_LISTED:,} evenly spaced tasks of each split ({', '.join(many)})"
+        note(f"all tasks are trained on; the index, calibration, baselines, scores and reports take {used}")
     config = table_config(source, counts["train"])
     config = config if learner is None else dataclasses.replace(config, learner=default_learner(learner, config))
     if config.learner.loss is cross_entropy and not source.schema.classifies:
@@ -259,7 +263,7 @@ def find_clusters(job: Job, note: Note) -> Config | None:
         stored = folders.read_run(job.folder / "run.json")
         learner = learner_from_json(stored.config.get("learner", {}), file_format=stored.format)
         return job.config.with_settings(clusters=learner.clusters)
-    num_tasks = len(job.config.source.task_names("train"))
+    num_tasks = job.config.source.num_tasks("train")
     return choose_clusters(job.config, cluster_candidates(num_tasks), note, job.workers)
 
 

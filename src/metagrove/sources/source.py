@@ -136,8 +136,6 @@ class Source(abc.ABC):
         """Whether the same few tasks are drawn repeatedly, so that a score is a task's mean over its draws."""
         return False
 
-    # A stream of tasks: training in phases, each with its own mix of families.
-
     @property
     def has_phases(self) -> bool:
         """Whether the mix of training tasks changes by a timetable."""
@@ -215,8 +213,6 @@ class Source(abc.ABC):
         now = self.phase_at(step, steps)
         return [self.family_names.index(name) for name, phase in self.arrivals().items() if phase <= now]
 
-    # What is known of the tasks and of the data behind them.
-
     @property
     def schema(self) -> Schema | None:
         """Columns of the tasks' tables and their encoding; None for tasks that are not tables."""
@@ -234,8 +230,12 @@ class Source(abc.ABC):
         del split
         return None
 
+    def num_tasks(self, split: Split) -> int:
+        """Return the number of tasks of a split, listed or not; 0 if tasks are drawn without end."""
+        return len(self.task_names(split))
+
     def task_names(self, split: Split) -> tuple[str, ...]:
-        """Return the names of the tasks of a split, in their order.
+        """Return the names of the tasks of a split, in their order; of very many tasks those of some.
 
         Args:
             split: "train", "validation" or "test".

@@ -5,7 +5,6 @@ The schema is part of the settings, so that a run adapts and predicts without th
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -14,23 +13,23 @@ import numpy as np
 import tyro
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from metagrove.errors import InputError, quoted
+from metagrove.errors import InputError
+from metagrove.sources.open_tasks import OpenTasks, open_in_memory, open_on_disk
 from metagrove.sources.source import Source
 from metagrove.sources.table_tasks import TableTasks, whole_task, whole_tasks
-from metagrove.tables.cells import texts
 from metagrove.tables.infer import infer_schema
-from metagrove.tables.read import Table
+from metagrove.tables.read import refuse_unreadable
 from metagrove.tables.schema import Schema
 from metagrove.tables.settings import TableData
-from metagrove.tables.splits import FEWEST, split_tasks
-from metagrove.tables.tasks import TaskRows, checksum, read_tasks
+from metagrove.tables.size import keeps_rows_on_disk
+from metagrove.tables.store import find_or_write_store
+from metagrove.tables.tasks import checksum, read_tasks
 from metagrove.task import Spec, Split, Task
 
 __all__ = ["Tables", "open_tables"]
 
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-MOST_ROWS = 2000
-"""Largest number of rows of a task that is held on the device; a larger task is subsampled with a fixed seed."""
+MOST_LISTED = 2000
+"""Largest number of tasks of a split that are listed, for indices, calibration, baselines, scores and reports."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Tables(TableData, Source):
         return self.split("train").sample(key)
 
     def split(self, name: Split) -> "TableTasks":
-        """Load the tasks of a meta-split; the files are read once and the rows stay on the device.
+        """Load the tasks of a meta-split; the files are read once, and the rows stay on the device or on disk.
 
         Args:
             name: "train", "validation" or "test".
@@ -98,7 +97,7 @@ class Tables(TableData, Source):
             return open_split(self, name)
 
     def parts(self, split: Split) -> "tuple[TableTasks, ...]":
-        """Return each task of a split separately.
+        """Return the listed tasks of a split separately; see `task_names`.
 
         Args:
             split: "train", "validation" or "test".
@@ -106,10 +105,11 @@ class Tables(TableData, Source):
         Returns:
             A module with `sample(key)` for each task.
         """
-        return self.split(split).each()
+        tasks = self.split(split)
+        return tuple(tasks.one(int(task)) for task in self.listed(split))
 
     def rows(self, split: Split) -> tuple[Float[Array, "n x"], Float[Array, "n y"]]:
-        """Return all encoded rows of a split.
+        """Return all encoded rows of a split, which are read into memory.
 
         Args:
             split: "train", "validation" or "test".
@@ -118,10 +118,32 @@ class Tables(TableData, Source):
             The inputs and the targets.
         """
         tasks = self.split(split)
-        return tasks.x, tasks.y
+        return tasks.rows.all()
+
+    def num_tasks(self, split: Split) -> int:
+        """Return the number of tasks of a split.
+
+        Args:
+            split: "train", "validation" or "test".
+
+        Returns:
+            The number of all tasks, listed or not.
+        """
+        return int(self.split(split).count)
+
+    def listed(self, split: Split) -> np.ndarray:
+        """Return the indices of the listed tasks: all, or `MOST_LISTED` of them, evenly spaced.
+
+        Args:
+            split: "train", "validation" or "test".
+
+        Returns:
+            Indices of tasks, in order.
+        """
+        return evenly_spaced(self.num_tasks(split), MOST_LISTED)
 
     def task_names(self, split: Split) -> tuple[str, ...]:
-        """Return the names of the tasks of a split, in their order.
+        """Return the names of the listed tasks of a split, in their order: of at most `MOST_LISTED`, evenly spaced.
 
         Args:
             split: "train", "validation" or "test".
@@ -129,19 +151,19 @@ class Tables(TableData, Source):
         Returns:
             The names of the tasks.
         """
-        return tuple(task.name for task in open_tasks(self)[split])
+        return opened(self).names(split, self.listed(split))
 
     def task(self, split: Split, index: int) -> Task:
         """Return all rows of one task, with a fixed choice of `shots` support rows; the others are query rows.
 
         Args:
             split: "train", "validation" or "test".
-            index: Index of the task in that split.
+            index: Index of the task among the listed ones of that split.
 
         Returns:
             The task.
         """
-        return whole_task(self.split(split), jnp.asarray(index))
+        return whole_task(self.split(split), jnp.asarray(self.listed(split)[index]))
 
     def whole_tasks(self, split: Split, num_tasks: int) -> Task:
         """Return all rows of up to so many tasks of a split, evenly spaced; see `Source.whole_tasks`.
@@ -153,10 +175,12 @@ class Tables(TableData, Source):
         Returns:
             The tasks, with a leading axis.
         """
-        tasks = self.split(split)
-        last = len(tasks.which) - 1
-        which = np.linspace(0, last, min(num_tasks, last + 1)).astype(int)
-        return whole_tasks(tasks, jnp.asarray(which))
+        return whole_tasks(self.split(split), jnp.asarray(evenly_spaced(self.num_tasks(split), num_tasks)))
+
+
+def evenly_spaced(count: int, most: int) -> np.ndarray:
+    """The indices 0 to count - 1, or `most` of them."""
+    return np.linspace(0, count - 1, min(most, count)).astype(int)
 
 
 def open_tables(data: TableData) -> tuple[Tables, list[str]]:
@@ -170,37 +194,26 @@ def open_tables(data: TableData) -> tuple[Tables, list[str]]:
 
     Raises:
         InputError: If a setting or a table cannot be used; the message names file, row and column.
+        RunError: If rows are kept on disk and cannot be written.
     """
     if problems := data.validation_errors():
         raise InputError("; ".join(problems))
-    tasks, roles, notes = read_tasks(data)
-    split = split_tasks(tasks, data)
-    training = [task.table for task in tasks if split[task.name] == "train"]
     settings = {field.name: getattr(data, field.name) for field in dataclasses.fields(TableData)}
-    source = Tables(
-        **settings,
-        schema=infer_schema(data, roles, training, [task.table for task in tasks]),
-        families=tuple(sorted({task.kind for task in tasks})),
-        sha256=checksum(Path(data.tasks)),
-    )
-    for part in SPLITS:
-        open_split(source, part)  # encodes every cell, so that an invalid one raises an error before training
-    return source, notes + notes_of(source, tasks)
-
-
-def notes_of(source: Tables, tasks: Sequence[TaskRows]) -> list[str]:
-    """Describe the tasks that were left out for unseen categories, and those that were subsampled."""
-    kept = {task.name for split in open_tasks(source).values() for task in split}
-    gone = [task.name for task in tasks if task.name not in kept]
-    large = [task.name for task in tasks if task.num_rows > MOST_ROWS]
-    return [f"left out {quoted(name)}: it has a category that is in no training task" for name in gone] + [
-        f"{quoted(name)} has more than {MOST_ROWS} rows: a random sample of {MOST_ROWS} is used" for name in large
-    ]
+    if keeps_rows_on_disk(data):
+        refuse_unreadable(Path(data.tasks))
+        sha256 = checksum(Path(data.tasks))
+        store = find_or_write_store(data, sha256)
+        schema, families = store.schema, store.record.families
+    else:
+        tasks = read_tasks(data)
+        schema, families, sha256 = infer_schema(data, tasks), tasks.families, checksum(Path(data.tasks))
+    source = Tables(**settings, schema=schema, families=families, sha256=sha256)
+    return source, list(opened(source).notes)  # encodes every cell: an invalid one raises an error before training
 
 
 @functools.lru_cache(maxsize=4)
-def open_tasks(source: Tables) -> dict[Split, tuple[TaskRows, ...]]:
-    """Read the tasks of each split and check that the files have not changed."""
+def opened(source: Tables) -> OpenTasks:
+    """Encode the tasks of a source, or open their files; check that the table has not changed."""
     path = Path(source.tasks)
     if not path.exists():
         raise InputError(
@@ -211,50 +224,23 @@ def open_tasks(source: Tables) -> dict[Split, tuple[TaskRows, ...]]:
         raise InputError(
             f"{path} has changed since training started (its checksum differs): restore it, or train a new run"
         )
-    tasks, _, _ = read_tasks(source)
-    split = split_tasks(tasks, source)
-    tasks = [task for task in tasks if split[task.name] == "train" or has_all_categories(source.schema, task)]
-    found: dict[Split, tuple[TaskRows, ...]] = {
-        part: tuple(task for task in tasks if split[task.name] == part) for part in SPLITS
-    }
-    for part, members in found.items():
-        if len(members) < FEWEST:
-            raise InputError(f"{path}: {len(members)} {part} tasks, at least {FEWEST} are needed: add more tasks")
-    return found
+    if keeps_rows_on_disk(source):
+        return open_on_disk(source, source.sha256, source.schema)
+    return open_in_memory(source, source.schema)
 
 
-def has_all_categories(schema: Schema, task: TaskRows) -> bool:
-    """Return whether the schema has every category of the inputs of a task."""
-    named = [column for column in schema.inputs if column.kind == "category"]
-    return all(set(texts(task.table.columns[c.name])) <= {*c.categories, None} for c in named)
-
-
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=12)
 def open_split(source: Tables, split: Split) -> TableTasks:
-    """Encode the tasks of a meta-split and load them onto the device."""
-    tasks = open_tasks(source)[split]
-    tables = [some_rows(task, seed) for seed, task in enumerate(tasks)]
-    where = [(table.columns, table.where, table.rows.tolist()) for table in tables]
-    counts = np.array([len(table.rows) for table in tables])
-    most = int(counts.max())
+    """The tasks of a meta-split, to draw from."""
+    tasks = opened(source)
+    most = tasks.sizes[split].most
     least = source.min_shots if source.min_shots and split == "train" else source.shots
     return TableTasks(
-        x=jnp.asarray(np.concatenate([source.schema.encode_inputs(*one) for one in where])),
-        y=jnp.asarray(np.concatenate([source.schema.encode_targets(*one) for one in where])),
-        starts=jnp.asarray(np.cumsum([0, *counts[:-1]])),
-        counts=jnp.asarray(counts),
-        families=jnp.asarray([source.families.index(task.kind) for task in tasks]),
-        which=jnp.arange(len(tasks)),
+        rows=tasks.rows[split],
+        first=jnp.asarray(0, jnp.int32),
+        count=jnp.asarray(tasks.sizes[split].num_tasks, jnp.int32),
         most=most,
         shots=source.shots,
         min_shots=least,
         queries=min(source.queries, max(1, most - least)),
     )
-
-
-def some_rows(task: TaskRows, seed: int) -> Table:
-    """Return the table of a task, subsampled with a fixed seed if it is very large."""
-    if task.num_rows <= MOST_ROWS:
-        return task.table
-    chosen = np.random.default_rng(seed).choice(task.num_rows, MOST_ROWS, replace=False)
-    return task.table.take(np.sort(chosen))

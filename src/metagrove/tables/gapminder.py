@@ -16,7 +16,7 @@ import numpy as np
 
 from metagrove.errors import InputError
 from metagrove.tables.settings import TableData
-from metagrove.tables.splits import split_tasks
+from metagrove.tables.splits import SPLITS
 from metagrove.tables.tasks import read_tasks
 
 HEADER = ("task", "country", "indicator", "year", "value")
@@ -80,11 +80,11 @@ def write_rows(path: str | Path, rows: list[list]) -> None:
 def training_scales(path: str | Path) -> dict[str, tuple[float, float]]:
     """Compute the mean and standard deviation of each indicator over the training countries."""
     data = dataclasses.replace(GAPMINDER, tasks=str(path))
-    tasks, _, _ = read_tasks(data)
-    split = split_tasks(tasks, data)
+    tasks = read_tasks(data)
     scales = {}
     for name in INDICATORS:
-        values = [task.table.columns["value"] for task in tasks if task.kind == name and split[task.name] == "train"]
+        chosen = (tasks.family == tasks.families.index(name)) & (tasks.split == SPLITS.index("train"))
+        values = [part.take_tasks(chosen).table.columns["value"] for part in tasks.parts]
         numbers = np.concatenate(values).astype(float)
         scales[name] = (float(numbers.mean()), float(numbers.std()))
     return scales

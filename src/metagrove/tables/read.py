@@ -213,22 +213,37 @@ def explain_csv_errors(path: Path) -> Iterator[None]:
 
 def parquet_pieces(path: Path, size: int, wanted: Sequence[str] | None = None) -> Iterator[Table]:
     """Iterate over chunks of a Parquet file, whose rows count from 1."""
+    with explain_parquet_errors(path):
+        for rows, batch in parquet_batches(path, size, wanted):
+            columns = {name: cells_of(batch.column(name)) for name in batch.schema.names}
+            yield Table(str(path), columns, rows)
+
+
+def parquet_batches(path: Path, size: int, wanted: Sequence[str] | None = None) -> Iterator[tuple[np.ndarray, Any]]:
+    """Iterate over chunks of a Parquet file as Arrow record batches, with the numbers of their rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = [field.name for field in pq.read_schema(path) if pa.types.is_string(field.type)]
+    with pq.ParquetFile(path, read_dictionary=texts) as file:  # repeated text takes no memory
+        refuse_header(file.schema_arrow.names, str(path))
+        refuse_large_blocks(file.metadata, path)
+        first = 1
+        present = None if wanted is None else [name for name in wanted if name in file.schema_arrow.names]
+        for batch in file.iter_batches(batch_size=size, columns=present or None):
+            yield np.arange(first, first + batch.num_rows), batch
+            first += batch.num_rows
+
+
+@contextlib.contextmanager
+def explain_parquet_errors(path: Path) -> Iterator[None]:
+    """Convert errors of reading a Parquet file to InputErrors that say how to fix them."""
     try:
         import pyarrow as pa
-        import pyarrow.parquet as pq
     except ImportError as error:
         raise InputError(f"{path}: Parquet needs pyarrow: pip install 'metagrove[own]', or save as CSV") from error
     try:
-        texts = [field.name for field in pq.read_schema(path) if pa.types.is_string(field.type)]
-        with pq.ParquetFile(path, read_dictionary=texts) as file:  # repeated text takes no memory
-            refuse_header(file.schema_arrow.names, str(path))
-            refuse_large_blocks(file.metadata, path)
-            first = 1
-            present = None if wanted is None else [name for name in wanted if name in file.schema_arrow.names]
-            for batch in file.iter_batches(batch_size=size, columns=present or None):
-                columns = {name: cells_of(batch.column(name)) for name in batch.schema.names}
-                yield Table(str(path), columns, np.arange(first, first + batch.num_rows))
-                first += batch.num_rows
+        yield
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path} is not Parquet, or is damaged ({error}): write it again") from error
 

@@ -8,6 +8,7 @@ from metagrove.errors import check_at_least_one
 __all__ = ["TableData"]
 
 Missing = Literal["impute", "mean", "drop", "refuse"]
+KeepRows = Literal["auto", "memory", "disk"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +47,11 @@ class TableData:
     A task with no more rows than `shots` has all but one of them as its support set."""
     queries: int = 20
     """Maximum number of query rows per task."""
+    keep_rows: KeepRows = "auto"
+    """Where training keeps the encoded rows; the result is the same. `disk` sorts one long table by task once and reads
+    tasks from files, so that it may be larger than memory; `auto` does so above 10,000,000 cells."""
+    store: str = ""
+    """Folder of these files; by default TASKS.store, beside the table. It may be deleted when no training uses it."""
 
     @property
     def fewest_rows(self) -> int:
