@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -91,7 +91,7 @@ def open_on_disk(data: TableData, sha256: str, schema: Schema) -> OpenTasks:
         RunError: If the files cannot be written.
     """
     store = find_or_write_store(data, sha256, schema)
-    sizes = {split: store.record.splits[split] for split in SPLITS}
+    sizes: dict[Split, StoredSplit] = {split: store.record.splits[split] for split in SPLITS}
     refuse_few(data, {split: one.num_tasks for split, one in sizes.items()})
     folder = str(store.path.resolve())
     return OpenTasks(
@@ -102,7 +102,7 @@ def open_on_disk(data: TableData, sha256: str, schema: Schema) -> OpenTasks:
     )
 
 
-def refuse_few(data: TableData, num_tasks: dict[Split, int]) -> None:
+def refuse_few(data: TableData, num_tasks: Mapping[Split, int]) -> None:
     """Raise an InputError if a split has too few tasks."""
     for split, count in num_tasks.items():
         if count < FEWEST:

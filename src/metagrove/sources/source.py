@@ -2,45 +2,15 @@
 
 import abc
 import dataclasses
-from typing import Protocol, runtime_checkable
 
-import equinox as eqx
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from metagrove.errors import InputError
+from metagrove.sources.draw import Steady, TaskDraw, TaskSchedule
 from metagrove.tables.schema import Schema
 from metagrove.task import Spec, Split, Task
 
 __all__ = ["Source", "Steady", "TaskDraw", "TaskSchedule"]
-
-
-@runtime_checkable
-class TaskDraw(Protocol):
-    """Anything with `sample`: a source itself, or a pytree module with the data that it draws from."""
-
-    def sample(self, key: PRNGKeyArray) -> Task:
-        """One task, all of it decided by `key`."""
-        ...
-
-
-@runtime_checkable
-class TaskSchedule(Protocol):
-    """A pytree module that says what draws the training tasks of each meta-step; compiled into the training step."""
-
-    def at(self, step: Int[Array, ""]) -> TaskDraw:
-        """Return an object that draws the tasks of a meta-step."""
-        ...
-
-
-class Steady(eqx.Module):
-    """The schedule of a source whose training tasks are drawn in the same way at every meta-step."""
-
-    tasks: TaskDraw
-
-    def at(self, step: Int[Array, ""]) -> TaskDraw:
-        """The same tasks, whatever the meta-step."""
-        del step
-        return self.tasks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,7 +201,14 @@ class Source(abc.ABC):
         return None
 
     def num_tasks(self, split: Split) -> int:
-        """Return the number of tasks of a split, listed or not; 0 if tasks are drawn without end."""
+        """Return the number of tasks of a split.
+
+        Args:
+            split: "train", "validation" or "test".
+
+        Returns:
+            The number of all tasks, also of those without a listed name; 0 if tasks are drawn without end.
+        """
         return len(self.task_names(split))
 
     def task_names(self, split: Split) -> tuple[str, ...]:
