@@ -18,9 +18,8 @@ from metagrove.sources import table_rows, tables
 from metagrove.sources.tables import open_tables
 from metagrove.tables import encode, moments, size, sort, store
 from metagrove.tables.settings import TableData
+from metagrove.tables.splits import SPLITS
 from metagrove.training.loop import train
-
-SPLITS = ("train", "validation", "test")
 
 
 @pytest.fixture(autouse=True)
@@ -192,7 +191,7 @@ def test_only_large_tables_are_kept_on_disk_by_default(tmp_path, monkeypatch):
 
 
 def test_of_very_many_tasks_some_are_listed(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "MOST_LISTED", 2)
+    monkeypatch.setattr(tables, "MOST_LISTED", dict.fromkeys(SPLITS, 2))
     path = write(tmp_path / "sensors.csv", sensors(30))
     memory, disk = (source for source, _ in both(path))
     assert [disk.num_tasks(split) for split in SPLITS] == [22, 4, 4]

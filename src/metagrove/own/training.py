@@ -27,6 +27,7 @@ from metagrove.tables.csv_text import csv_text
 from metagrove.tables.read import from_frame
 from metagrove.tables.settings import TableData
 from metagrove.tables.splits import SPLITS
+from metagrove.task import Split
 from metagrove.training import folders
 from metagrove.training.loop import train as train_into
 
@@ -156,14 +157,14 @@ def own_config(data: TableData, learner: str | None, note: Note) -> Config:
     source, notes = open_tables(data)
     for line in notes:
         note(line)
-    counts = {split: source.num_tasks(split) for split in SPLITS}
+    counts: dict[Split, int] = {split: source.num_tasks(split) for split in SPLITS}
     note(
         f"{data.tasks}: {counts['train']} tasks for training, {counts['validation']} for validation, "
         f"{counts['test']} for the test; {describe_columns(source)}"
     )
-    if many := [f"{count:,} for {split}" for split, count in counts.items() if count > MOST_LISTED]:
-        used = f"{MOST_LISTED:,} evenly spaced tasks of each split ({', '.join(many)})"
-        note(f"all tasks are trained on; the index, calibration, baselines, scores and reports take {used}")
+    if many := [split for split in SPLITS if counts[split] > MOST_LISTED[split]]:
+        used = ", ".join(f"{MOST_LISTED[split]:,} of {counts[split]:,} for {split}" for split in many)
+        note(f"the index, calibration, baselines, scores and reports take evenly spaced tasks: {used}")
     config = table_config(source, counts["train"])
     config = config if learner is None else dataclasses.replace(config, learner=default_learner(learner, config))
     if config.learner.loss is cross_entropy and not source.schema.classifies:
