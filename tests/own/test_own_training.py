@@ -274,7 +274,7 @@ def test_help_lists_settings_of_data_learner_and_training(capsys):
     assert main(["train", "own", "--help"]) == 0
     short = capsys.readouterr().out
     assert max(map(len, short.splitlines())) <= 110
-    assert len(re.findall(r"^  --", short, flags=re.MULTILINE)) == 13
+    assert len(re.findall(r"^  --", short, flags=re.MULTILINE)) == 14
     for name, words in {"own": ("--missing", "--no-baselines"), "own-images": ("--ways", "--resume")}.items():
         assert main(["train", name, "--help-all"]) == 0
         out = capsys.readouterr().out
