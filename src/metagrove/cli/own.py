@@ -101,7 +101,7 @@ Train on your own tables: one long table with a task column, or a folder with on
   --group-column NAME      keep tasks with the same value in one split, e.g. the country of several tasks
   --shots N                number of support rows per task, as in the new tasks to come (5)
   --missing HOW            missing inputs: impute (with an indicator; the default), mean, drop, refuse
-  --keep-rows WHERE        auto (the default), memory, or disk: a long table larger than memory, sorted by task once
+  --keep-rows WHERE        auto (the default), memory, or disk: for a long table larger than memory
   --learner NAME           another learner than HSML, which is then served; see `metagrove list`
   --clusters N ... | auto  clusters of each level, e.g. 4 2 1; auto selects them on validation tasks
   --steps N, --patience N  meta-steps; stop after N validations without improvement
