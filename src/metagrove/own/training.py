@@ -162,7 +162,8 @@ def own_config(data: TableData, learner: str | None, note: Note) -> Config:
         f"{data.tasks}: {counts['train']} tasks for training, {counts['validation']} for validation, "
         f"{counts['test']} for the test; {describe_columns(source)}"
     )
-    if many := [split for split in SPLITS if counts[split] > MOST_LISTED[split]]:
+    many: list[Split] = [split for split in SPLITS if counts[split] > MOST_LISTED[split]]
+    if many:
         used = ", ".join(f"{MOST_LISTED[split]:,} of {counts[split]:,} for {split}" for split in many)
         note(f"the index, calibration, baselines, scores and reports take evenly spaced tasks: {used}")
     config = table_config(source, counts["train"])
