@@ -106,8 +106,9 @@ class Reproduce:
     """List the experiments and their measured run times."""
     budget: BudgetName = "paper"
     """paper: the paper's number of meta-steps; studies: 20,000 on functions and 3,000 with cosine decay on images
-    (1,500 on MiniImagenet, after a search), without a search; small: 10,000, without a search; trials: 2,500, for image-options alone; quick: a few minutes for
-    each row; smoke: 20 meta-steps for each row, to see that everything works."""
+    (1,500 on MiniImagenet, after a search), without a search; small: 10,000, without a search; trials: 2,500, for
+    image-options alone; quick: a few minutes for each row; smoke: 20 meta-steps for each row, to see that everything
+    works."""
     workers: int = 1
     """Number of trainings at a time; several are pinned to a core each."""
     cluster: str | None = None
