@@ -62,16 +62,6 @@ def event_cells(growth: ReportedGrowth) -> list[str]:
     ]
 
 
-def noticed(result: ExperimentResult) -> list[list[str]]:
-    """Arrivals that each detector noticed and after how many meta-steps, false alarms, and the final score."""
-    heading = ["", "noticed after meta-steps", "false alarms", "clusters", "score ± CI", "NMI", "first in first"]
-    return [heading] + [
-        [row.label, *detection_cells(stream_of(one).detections), *final_cells(one)]
-        for row in result.rows
-        for one in row.seeds
-    ]
-
-
 def detection_cells(found: Detections | None) -> list[str]:
     """The arrivals with their delay, and the number of false alarms."""
     if found is None:

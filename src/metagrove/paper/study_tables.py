@@ -12,7 +12,7 @@ from metagrove.paper.experiments import EXPERIMENTS, Row
 from metagrove.paper.image_tables import average_ci95
 from metagrove.paper.results import ExperimentResult, RowResult, read_experiment
 from metagrove.paper.seeds import Seeds, difference_over_seeds
-from metagrove.paper.stream_tables import signed
+from metagrove.paper.stream_tables import detection_cells, final_cells, signed, stream_of
 from metagrove.training.scores import Clustering
 
 Cells = list[list[str]]
@@ -235,6 +235,17 @@ def streams(study: Study) -> Cells:
             ", ".join(signed(one.forgetting) for one in transfers),
             "; ".join(", ".join(f"{event.step:,}" for event in one.growth) or "never" for one in streamed),
         ]
+
+    return study.table(heading, cells)
+
+
+def detectors(study: Study) -> Cells:
+    """Detectors of growth: delay of each detection, false alarms and the final score, of the selected seed."""
+    heading = ["", "detected after meta-steps", "false alarms", "clusters", "MSE ± CI over tasks", "NMI"]
+    heading += ["tasks of the first two families in the initial clusters"]
+
+    def cells(row: Row, result: RowResult) -> list[str]:
+        return [*detection_cells(stream_of(result.chosen).detections), *final_cells(result.chosen)]
 
     return study.table(heading, cells)
 

@@ -204,6 +204,7 @@ STUDY_TABLES: dict[str, tuple[Study, Callable[[Study], Cells]]] = {
     "table1-seeds": (Study("table1", budget="paper"), study_tables.table1_seeds),
     "table2-studies": (Study("table2", size=32), study_tables.accuracies),
     "continual-toy-return": (Study("continual-toy-return"), study_tables.streams),
+    "continual-detectors": (Study("continual-detectors", budget="small"), study_tables.detectors),
     "continual-images-studies": (Study("continual-images", size=32), study_tables.accuracies),
     "longer": (Study("table2", size=32), study_tables.longer),
     "mini-imagenet": (Study("mini-imagenet", size=32), mini_imagenet_table.methods),
